@@ -1,18 +1,16 @@
-"""Types that cross the HTTP border; the trainer and the clients import these and nothing deeper.
+"""A trajectory: prompt ids followed by segments.
 
-A trajectory is prompt ids followed by segments. Token ids, logprobs and masks travel together in
-one `Segment` so that they cannot drift apart; nothing is ever re-tokenised.
+Token ids, logprobs and masks travel together in one `Segment` so that they cannot drift apart;
+nothing is ever re-tokenised.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from orchestrator.schema.base import Frozen
 
 
 class SegmentKind(StrEnum):

@@ -1,0 +1,69 @@
+"""What a client asks for."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.schema.base import Frozen
+
+
+class SpeculationMode(StrEnum):
+    NEVER = "never"
+    """Sequential: the policy waits for every tool."""
+    ALWAYS = "always"
+    """Every tool call is predicted and the policy goes on with the prediction (preset `paper`)."""
+
+
+class Sampling(Frozen):
+    """How the policy's actions are sampled."""
+
+    temperature: float = Field(default=1.0, ge=0.0)
+    """0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = -1
+    """-1: all tokens."""
+
+
+class Limits(Frozen):
+    """Bounds of one rollout; meeting one truncates it, and it is still verified."""
+
+    max_turns: int = Field(default=16, ge=1)
+    """Actions a rollout may take."""
+    max_action_tokens: int = Field(default=256, ge=1)
+    """Tokens of one action."""
+    max_tokens: int = Field(default=4096, ge=2)
+    """Tokens of the whole trajectory, prompt included."""
+    timeout_s: float | None = Field(default=None, gt=0)
+    """Seconds of wall clock for the agent; null: the task's own limit."""
+
+
+class ToolLatency(Frozen):
+    """Latency added to every tool call, log-normal, in place of a remote sandbox's; always reported as simulated."""
+
+    mean_s: float = Field(gt=0)
+    sigma: float = Field(default=0.6, ge=0)
+    """Standard deviation of the logarithm."""
+
+
+NoLatency = Literal["none"]
+
+
+class RolloutRequest(Frozen):
+    """Rollouts to run: each task `n` times, with rollout seeds `seed`, `seed + 1`, ..."""
+
+    tasks: list[str] = Field(min_length=1, max_length=10_000)
+    n: int = Field(default=1, ge=1, le=1024)
+    seed: int = Field(default=0, ge=0)
+    mode: SpeculationMode | None = None
+    """null here and below: the service's own setting."""
+    sampling: Sampling | None = None
+    limits: Limits | None = None
+    tool_latency: ToolLatency | NoLatency | None = None
+
+
+class Submitted(Frozen):
+    ids: list[str]
+    """Rollout ids, in the order of the request's tasks, `n` to a task."""

@@ -1,0 +1,55 @@
+"""What the service says about itself: lists, readiness, problems."""
+
+from __future__ import annotations
+
+from orchestrator.schema.base import Frozen
+from orchestrator.schema.request import SpeculationMode
+from orchestrator.schema.rollout import RolloutStatus
+
+
+class RolloutSummary(Frozen):
+    """A line of the list of rollouts."""
+
+    id: str
+    task: str
+    mode: SpeculationMode
+    seed: int
+    status: RolloutStatus
+    reward: float | None
+    error: str | None
+
+
+class FamilyInfo(Frozen):
+    """A built-in family: every `name/seed` is a task; evaluation seeds start at `eval_seed`."""
+
+    name: str
+    eval_seed: int
+
+
+class TaskList(Frozen):
+    families: list[FamilyInfo]
+    tasks: list[str]
+    """Ids of the Harbor task directories in the configured folders."""
+
+
+class EngineState(Frozen):
+    name: str
+    ready: bool
+    branches: str | None = None
+    seeds: bool | None = None
+    notes: list[str] = []
+    error: str | None = None
+
+
+class Readiness(Frozen):
+    ready: bool
+    engines: list[EngineState]
+
+
+class Problem(Frozen):
+    """RFC 9457 problem details: the one shape of every error answer."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
