@@ -1,0 +1,42 @@
+"""Change one row of a small table, or add one."""
+
+from __future__ import annotations
+
+from tasks.families.base import Expert, GeneratedTask
+from tasks.families.checks import file_is
+from tasks.families.thoughts import act, check, done, look
+from tasks.families.words import Names
+
+
+class CsvEdit:
+    name = "csv_edit"
+
+    def generate(self, seed: int) -> GeneratedTask:
+        n = Names(self.name, seed)
+        path = f"{n.pair()}.csv"
+        rows = [(word, n.number()) for word in n.words(n.choice([2, 3]))]
+        old = "name,count\n" + "".join(f"{word},{count}\n" for word, count in rows)
+        add = n.chance(0.4)
+        count = n.number()
+        word = n.word() if add else n.choice(rows)[0]
+        if add:
+            instruction = f"Add a row for {word} with the count {count} at the end of {path}."
+            new = f"{old}{word},{count}\n"
+            edit = act(n, "add the row", f"echo '{word},{count}' >> {path}")
+        else:
+            instruction = f"In {path} change the count of {word} to {count}."
+            new = "name,count\n" + "".join(f"{w},{count if w == word else c}\n" for w, c in rows)
+            edit = act(n, "change the row", f"sed -i 's/^{word},.*/{word},{count}/' {path}")
+        whole, peek = n.chance(0.5), n.chance(0.3)
+
+        def expert() -> Expert:
+            yield look(n, "the table", f"cat {path}")
+            if peek:
+                yield look(n, "the last row", f"tail -n 1 {path}")
+            yield edit
+            yield check(n, "the row", f"grep {word} {path}")
+            if whole:
+                yield check(n, "the table", f"cat {path}")
+            yield done(n)
+
+        return GeneratedTask(self.name, seed, instruction, {path: old}, file_is(path, new), expert)

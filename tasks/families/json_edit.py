@@ -1,0 +1,47 @@
+"""Set a field of a JSON file and keep the file valid."""
+
+from __future__ import annotations
+
+import json
+
+from tasks.families.base import Expert, GeneratedTask
+from tasks.families.checks import output_is
+from tasks.families.thoughts import act, check, done, look
+from tasks.families.words import Names
+
+FIELDS = ["size", "limit", "weight", "height", "price"]
+
+
+class JsonEdit:
+    name = "json_edit"
+
+    def generate(self, seed: int) -> GeneratedTask:
+        n = Names(self.name, seed)
+        path = f"{n.pair()}.json"
+        first, last = n.rng.sample(FIELDS, 2)
+        old = {"name": n.word(), first: n.number(), last: n.number()}
+        value = n.number()
+        new = old | {last: value}
+        instruction = n.choice(
+            [f"The {last} in {path} must be {value}. Keep the file valid JSON.", f"Change {last} to {value} in {path}."]
+        )
+        reread = n.chance(0.6)
+
+        def expert() -> Expert:
+            yield look(n, "the file", f"cat {path}")
+            yield act(n, f"change {last}", f"sed -i 's/{last}\": .*/{last}\": {value}/' {path}")
+            yield check(n, f"the {last}", f"grep {last} {path}")
+            if reread:
+                yield check(n, "the file", f"cat {path}")
+            yield check(n, "that it is valid", f"python3 -m json.tool {path} > /dev/null && echo valid")
+            yield done(n)
+
+        load = f"import json; print(json.dumps(json.load(open('{path}'))))"
+        return GeneratedTask(
+            self.name,
+            seed,
+            instruction,
+            {path: json.dumps(old, indent=2) + "\n"},
+            output_is(f'python3 -c "{load}"', json.dumps(new)),
+            expert,
+        )

@@ -1,0 +1,41 @@
+"""Give a file the mode that is asked for."""
+
+from __future__ import annotations
+
+from tasks.families.base import Expert, GeneratedTask
+from tasks.families.checks import output_is
+from tasks.families.thoughts import act, check, done, look
+from tasks.families.words import Names
+
+MODES = ["600", "640", "644", "660", "664", "700", "740", "744", "750", "754", "755", "770"]
+
+
+class Permissions:
+    name = "permissions"
+
+    def generate(self, seed: int) -> GeneratedTask:
+        n = Names(self.name, seed)
+        folder = n.word()
+        paths = [f"{folder}/{n.word()}.sh" for _ in range(n.choice([1, 2]))]
+        modes = n.rng.sample(MODES, len(paths) + 1)
+        before, after = modes[0], modes[1:]
+        wishes = " and ".join(f"{path} mode {mode}" for path, mode in zip(paths, after, strict=True))
+        told = n.chance(0.5)
+        instruction = f"Give {wishes}." + (f" The mode is {before} now." if told else "")
+
+        def expert() -> Expert:
+            for path, mode in zip(paths, after, strict=True):
+                yield look(n, "the mode", f"stat -c %a {path}")
+                yield act(n, "change the mode", f"chmod {mode} {path}")
+                yield check(n, "the mode", f"stat -c '%a %n' {path}")
+            yield done(n)
+
+        return GeneratedTask(
+            self.name,
+            seed,
+            instruction,
+            {path: f"echo {n.pair()}\n" for path in paths},
+            "".join(output_is(f"stat -c %a {path}", mode) for path, mode in zip(paths, after, strict=True)),
+            expert,
+            setup_sh="".join(f"chmod {before} {path}\n" for path in paths),
+        )

@@ -1,0 +1,43 @@
+"""Repair a misspelt command in a failing script."""
+
+from __future__ import annotations
+
+from tasks.families.base import Expert, GeneratedTask
+from tasks.families.checks import output_is
+from tasks.families.thoughts import act, check, done, look
+from tasks.families.words import Names
+
+TYPOS = {"echo": ["ehco", "eco"], "printf": ["pritnf"]}
+
+
+class ScriptFix:
+    name = "script_fix"
+
+    def generate(self, seed: int) -> GeneratedTask:
+        n = Names(self.name, seed)
+        path = f"{n.pair()}.sh"
+        right = n.choice(["echo", "echo", "printf"])
+        wrong = n.choice(TYPOS[right])
+        variable = n.choice(["name", "item", "place"])
+        value, greeting = n.word(), n.word()
+        body = [f"{variable}={value}", f'{wrong} "{greeting} ${variable}"']
+        if n.chance(0.5):
+            body.append(f"echo {n.word()}")
+        text = "\n".join(body) + "\n"
+        output = "\n".join([f"{greeting} {value}"] + [line.split()[1] for line in body[2:]])
+        if right == "printf":
+            output = output.replace("\n", "")
+        instruction = n.choice([f"The script {path} fails. Repair it.", f"Fix the script {path} so that it runs."])
+        run_first = n.chance(0.6)
+
+        def expert() -> Expert:
+            yield look(n, "the script", f"cat {path}")
+            if run_first:
+                yield look(n, "how it fails", f"bash {path}")
+            yield act(n, f"repair {wrong}", f"sed -i 's/{wrong}/{right}/' {path}")
+            yield check(n, "that it runs", f"bash {path}")
+            yield done(n)
+
+        return GeneratedTask(
+            self.name, seed, instruction, {path: text}, output_is(f"bash {path} 2>&1", output), expert
+        )
