@@ -1,0 +1,1 @@
+"""The learner: verl's `TrainingWorker` for the policy and the world model."""

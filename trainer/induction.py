@@ -34,7 +34,9 @@ QUIET = 0.1
 
 
 @torch.no_grad()
-def seed_induction(model: Qwen3ForCausalLM, seed: int, embedding_std: float = 0.05, copy_gain: float = 0.1) -> None:
+def seed_induction(
+    model: Qwen3ForCausalLM, seed: int, embedding_std: float = 0.05, copy_gain: float = 0.1
+) -> None:
     """Write the induction circuit into a freshly made model, in place.
 
     Requires multi-head attention without grouping (as many key-value heads as heads), tied embeddings, at
