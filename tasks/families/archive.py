@@ -41,5 +41,11 @@ class Archive:
 
         expected = "\n".join(text.rstrip() for text in files.values())
         return GeneratedTask(
-            self.name, seed, instruction, files, output_is(f"cat {folder}/*", expected), unpack, setup_sh=setup
+            self.name,
+            seed,
+            instruction,
+            files,
+            output_is(f"cat {folder}/*", expected),
+            unpack,
+            setup_sh=setup,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import file_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 KEYS = ["port", "host", "mode", "level", "user", "limit", "size", "color"]
@@ -18,11 +18,15 @@ class ConfigRepair:
         path = f"{n.pair()}.conf"
         keys = n.rng.sample(KEYS, n.choice([3, 4]))
         old = {key: str(n.number()) if n.chance(0.4) else n.word() for key in keys}
-        key = n.choice(keys)
-        value = str(n.number()) if n.chance(0.5) else n.word()
+        key, kept = n.rng.sample(keys, 2)
+        old[kept] = n.pair()
+        value = str(n.number()) if n.chance(0.4) else n.pair()
         new = old | {key: value}
         instruction = n.choice(
-            [f"In {path} the value of {key} must be {value}. Repair it.", f"Set {key} to {value} in the file {path}."]
+            [
+                f"In {path} the value of {key} must be {value}. Repair it.",
+                f"Set {key} to {value} in the file {path}.",
+            ]
         )
 
         def text(config: dict[str, str]) -> str:
@@ -33,11 +37,13 @@ class ConfigRepair:
         def expert() -> Expert:
             yield look(n, "the file", f"cat {path}")
             if peek:
-                yield look(n, "the key", f"grep {key} {path}")
+                yield see(n, "the key", f"grep {key} {path}")
             yield act(n, f"set {key}", f"sed -i 's/^{key}=.*/{key}={value}/' {path}")
             yield check(n, "the key", f"grep {key} {path}")
             if reread:
                 yield check(n, "the file", f"cat {path}")
             yield done(n)
 
-        return GeneratedTask(self.name, seed, instruction, {path: text(old)}, file_is(path, text(new)), expert)
+        return GeneratedTask(
+            self.name, seed, instruction, {path: text(old)}, file_is(path, text(new)), expert
+        )

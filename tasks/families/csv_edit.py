@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import file_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 
@@ -14,7 +14,8 @@ class CsvEdit:
     def generate(self, seed: int) -> GeneratedTask:
         n = Names(self.name, seed)
         path = f"{n.pair()}.csv"
-        rows = [(word, n.number()) for word in n.words(n.choice([2, 3]))]
+        rows = [(name, n.number()) for name in [n.pair(), *n.words(n.choice([1, 2]))]]
+        n.rng.shuffle(rows)
         old = "name,count\n" + "".join(f"{word},{count}\n" for word, count in rows)
         add = n.chance(0.4)
         count = n.number()
@@ -32,7 +33,7 @@ class CsvEdit:
         def expert() -> Expert:
             yield look(n, "the table", f"cat {path}")
             if peek:
-                yield look(n, "the last row", f"tail -n 1 {path}")
+                yield see(n, "the last row", f"tail -n 1 {path}")
             yield edit
             yield check(n, "the row", f"grep {word} {path}")
             if whole:

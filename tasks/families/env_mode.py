@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import file_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 VARIABLES = ["MODE", "TARGET", "STAGE"]
@@ -15,9 +15,11 @@ class EnvMode:
 
     def generate(self, seed: int) -> GeneratedTask:
         n = Names(self.name, seed)
-        script, out, variable, value = f"{n.pair()}.sh", f"{n.word()}.txt", n.choice(VARIABLES), n.word()
+        script, out, variable, value = f"{n.pair()}.sh", f"{n.pair()}.txt", n.choice(VARIABLES), n.word()
         verb = n.choice(["built", "made", "packed"])
-        text = f'[ "${variable}" ] || {{ echo no {variable}; exit 2; }}\necho {verb} ${variable} | tee {out}\n'
+        text = (
+            f'[ "${variable}" ] || {{ echo no {variable}; exit 2; }}\necho {verb} ${variable} | tee {out}\n'
+        )
         instruction = n.choice(
             [f"Run {script} with {variable} set to {value}.", f"Set {variable} to {value} and run {script}."]
         )
@@ -27,7 +29,7 @@ class EnvMode:
             if read:
                 yield look(n, "the script", f"cat {script}")
             if fail:
-                yield look(n, "what it wants", f"bash {script}")
+                yield see(n, "what it wants", f"bash {script}")
             yield act(n, f"set {variable}", f"export {variable}={value}")
             yield check(n, "the variable", f"echo ${variable}")
             yield act(n, "run the script", f"bash {script}")
@@ -35,4 +37,6 @@ class EnvMode:
                 yield check(n, "the result", f"cat {out}")
             yield done(n)
 
-        return GeneratedTask(self.name, seed, instruction, {script: text}, file_is(out, f"{verb} {value}"), expert)
+        return GeneratedTask(
+            self.name, seed, instruction, {script: text}, file_is(out, f"{verb} {value}"), expert
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import file_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 
@@ -29,7 +29,7 @@ class FileSearch:
         def expert() -> Expert:
             yield look(n, "the folder", f"grep -r {target} {top}")
             if read:
-                yield look(n, "the file", f"cat {found}")
+                yield see(n, "the file", f"cat {found}")
             if confirm:
                 yield check(n, "the path", f"grep -rl {target} {top}")
             yield act(n, "write the path", f"echo {found} > {answer}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import file_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 
@@ -36,7 +36,7 @@ class GitHistory:
         def expert() -> Expert:
             yield look(n, "the history", "git log --format=%s")
             if show:
-                yield look(n, "the commit", command)
+                yield see(n, "the commit", command)
             yield act(n, "write the message", f"{command} > {answer}")
             yield check(n, "the answer", f"cat {answer}")
             yield done(n)

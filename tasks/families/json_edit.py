@@ -19,11 +19,14 @@ class JsonEdit:
         n = Names(self.name, seed)
         path = f"{n.pair()}.json"
         first, last = n.rng.sample(FIELDS, 2)
-        old = {"name": n.word(), first: n.number(), last: n.number()}
+        old = {"name": n.pair(), first: n.number(), last: n.number()}
         value = n.number()
         new = old | {last: value}
         instruction = n.choice(
-            [f"The {last} in {path} must be {value}. Keep the file valid JSON.", f"Change {last} to {value} in {path}."]
+            [
+                f"The {last} in {path} must be {value}. Keep the file valid JSON.",
+                f"Change {last} to {value} in {path}.",
+            ]
         )
         reread = n.chance(0.6)
 

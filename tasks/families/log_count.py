@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import file_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 LEVELS = ["INFO", "WARN", "ERROR"]
@@ -34,7 +34,7 @@ class LogCount:
             if whole:
                 yield look(n, "the log", f"cat {path}")
             if show or not whole:
-                yield look(n, "the lines", f"grep {level} {path}")
+                yield see(n, "the lines", f"grep {level} {path}")
             yield act(n, "count them", f"grep -c {level} {path}")
             yield act(n, "write the number", f"grep -c {level} {path} > {answer}")
             yield check(n, "the answer", f"cat {answer}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import output_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 TYPOS = {"echo": ["ehco", "eco"], "printf": ["pritnf"]}
@@ -19,7 +19,7 @@ class ScriptFix:
         right = n.choice(["echo", "echo", "printf"])
         wrong = n.choice(TYPOS[right])
         variable = n.choice(["name", "item", "place"])
-        value, greeting = n.word(), n.word()
+        value, greeting = n.pair(), n.word()
         body = [f"{variable}={value}", f'{wrong} "{greeting} ${variable}"']
         if n.chance(0.5):
             body.append(f"echo {n.word()}")
@@ -27,13 +27,15 @@ class ScriptFix:
         output = "\n".join([f"{greeting} {value}"] + [line.split()[1] for line in body[2:]])
         if right == "printf":
             output = output.replace("\n", "")
-        instruction = n.choice([f"The script {path} fails. Repair it.", f"Fix the script {path} so that it runs."])
+        instruction = n.choice(
+            [f"The script {path} fails. Repair it.", f"Fix the script {path} so that it runs."]
+        )
         run_first = n.chance(0.6)
 
         def expert() -> Expert:
             yield look(n, "the script", f"cat {path}")
             if run_first:
-                yield look(n, "how it fails", f"bash {path}")
+                yield see(n, "how it fails", f"bash {path}")
             yield act(n, f"repair {wrong}", f"sed -i 's/{wrong}/{right}/' {path}")
             yield check(n, "that it runs", f"bash {path}")
             yield done(n)

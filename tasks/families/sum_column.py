@@ -14,7 +14,7 @@ class SumColumn:
     def generate(self, seed: int) -> GeneratedTask:
         n = Names(self.name, seed)
         path, answer = f"{n.pair()}.tsv", f"{n.word()}.txt"
-        rows = [(word, n.number(1, 99)) for word in n.words(n.choice([2, 3]))]
+        rows = [(name, n.number(1, 99)) for name in [n.pair(), *n.words(n.choice([1, 2]))]]
         total = sum(count for _, count in rows)
         instruction = n.choice(
             [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import file_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 
@@ -25,7 +25,7 @@ class TextSlice:
         def expert() -> Expert:
             yield look(n, "the file", f"cat {source}")
             if show:
-                yield look(n, "the lines", f"{tool} -n {count} {source}")
+                yield see(n, "the lines", f"{tool} -n {count} {source}")
             yield act(n, "write the lines", f"{tool} -n {count} {source} > {target}")
             yield check(n, "the result", f"cat {target}")
             if size:
@@ -33,4 +33,6 @@ class TextSlice:
             yield done(n)
 
         text = "\n".join(lines) + "\n"
-        return GeneratedTask(self.name, seed, instruction, {source: text}, file_is(target, "\n".join(wanted)), expert)
+        return GeneratedTask(
+            self.name, seed, instruction, {source: text}, file_is(target, "\n".join(wanted)), expert
+        )

@@ -11,6 +11,10 @@ def look(n: Names, what: str, command: str) -> Step:
     return Step(n.wording(options, command), command)
 
 
+def see(n: Names, what: str, command: str) -> Step:
+    return Step(n.wording([f"I want to see {what}.", f"Let me see {what}."], command), command)
+
+
 def act(n: Names, what: str, command: str) -> Step:
     return Step(n.wording([f"Now I will {what}.", f"Next I {what}."], command), command)
 

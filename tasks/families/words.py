@@ -22,7 +22,7 @@ WORDS: tuple[str, ...] = tuple(
     button cabin cactus camel candle canoe canyon carbon cargo carpet castle cedar cellar chalk cherry
     chisel cider cinder circle citrus clover cobalt cocoa comet compass copper coral cotton cradle crane
     crater cricket crown crystal curtain cypress daisy dancer dawn delta desert diamond dolphin donkey
-    dragon drum dune eagle echo elder elm ember emerald engine falcon feather fennel fern fiddle finch
+    dragon drum dune eagle elder elm ember emerald engine falcon feather fennel fern fiddle finch
     flame flint forest fossil fountain fox frost galaxy garden garnet ginger glacier globe goblet granite
     grape gravel grove guitar hammer harbor harvest hazel heron hickory hollow honey horizon hunter indigo
     iris iron island ivory ivy jacket jaguar jasmine jewel jungle juniper kayak kernel kettle kiwi koala
@@ -36,7 +36,7 @@ WORDS: tuple[str, ...] = tuple(
     sugar summit sunset swan tango teal temple thistle thunder tiger timber topaz torch tower trail tulip
     tunnel turtle valley vanilla velvet vessel violet walnut water whale wheat willow winter wolf wood
     yarrow zebra zenith zinc
-    """.split()
+    """.split()  # noqa: SIM905
 )
 """Every word is lower-case letters only, so that the tiny tokenizer can give each one token."""
 
