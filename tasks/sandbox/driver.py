@@ -169,7 +169,7 @@ class Driver:
                 return await asyncio.shield(future)
         except TimeoutError:
             raise self._error(
-                f"did not answer within {_PATIENCE_S:.0f} s; the host may be overloaded"
+                f"did not answer within {_PATIENCE_S:.0f} s: is the host overloaded?"
             ) from None
 
     def _on_message(self, pid: int, text: str) -> None:

@@ -140,7 +140,7 @@ class NamespaceSandbox:
             self._memory = None
 
     async def _launch(self, driver: Driver) -> None:
-        inner = (driver.control.inner, driver.stdout.inner, driver.stderr.inner)
+        inner = (driver.control.inner.fileno(), driver.stdout.inner, driver.stderr.inner)
         etc = {name: _readable(text) for name, text in bubblewrap.ETC.items()}
         driver.stderr.begin()
         try:
