@@ -45,8 +45,8 @@ memory_mb = 512
 
 _TEST_SH = f"""\
 #!/bin/bash
-# Runs check.sh in the work folder: reward 1 when it exits 0, else 0.
-cd /work && timeout -k 1 {_CHECK_TIMEOUT_S} bash /tests/check.sh
+# Runs check.sh in the work folder: reward 1 when every line of it succeeds, else 0.
+cd /work && timeout -k 1 {_CHECK_TIMEOUT_S} bash -e /tests/check.sh
 if [ $? -eq 0 ]; then reward=1; else reward=0; fi
 mkdir -p /logs/verifier && echo $reward > /logs/verifier/reward.txt
 """

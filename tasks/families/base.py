@@ -36,7 +36,7 @@ class GeneratedTask:
     files: dict[str, str]
     """Relative path in the work folder → text."""
     test_sh: str
-    """Body of `tests/test.sh`; runs in the work folder and exits 0 exactly when the task is solved."""
+    """Body of `tests/test.sh`; runs in the work folder and fails (any line) unless the task is solved."""
     expert: Callable[[], Expert]
     setup_sh: str | None = None
     executable: frozenset[str] = field(default_factory=frozenset)
