@@ -79,7 +79,9 @@ async def acts(expert: Expert, sandbox: Sandbox) -> AsyncIterator[Act]:
     yield Act(step.thought, None, None)
 
 
-async def demonstrate(generated: GeneratedTask, task: Task, sandbox: Sandbox, slips: float = 0.0) -> Demonstration:
+async def demonstrate(
+    generated: GeneratedTask, task: Task, sandbox: Sandbox, slips: float = 0.0
+) -> Demonstration:
     """Start the sandbox, let the task's expert work in it, verify, stop it.
 
     `slips` is the probability of a mistyped name before a reading step. Raises SandboxError.

@@ -1,0 +1,194 @@
+"""Sequential and speculative rollouts of the same tasks, compared: report.json, report.md and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.report import Report, by_command_kind, by_family, report
+from orchestrator.schema import NoLatency, Rollout, ToolLatency
+
+SAMPLING_NOTE = (
+    "Both ways use the same tasks and seeds, but this engine does not honour seeds yet: at temperature above 0 "
+    "the two differ by sampling, so compare averages, not single rollouts."
+)
+BOOTSTRAPS = 2000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same tasks and seeds run both ways; index i of both lists is the same task and seed."""
+
+    sequential: Sequence[Rollout]
+    speculative: Sequence[Rollout]
+    tool_latency: ToolLatency | NoLatency
+    branches: str
+    """How the engine makes branches: `native` or `emulated`."""
+    seeds_honoured: bool
+
+    @property
+    def simulated(self) -> bool:
+        return isinstance(self.tool_latency, ToolLatency)
+
+    def tool_latency_text(self) -> str:
+        """What stands behind a tool's latency, in words."""
+        if not isinstance(self.tool_latency, ToolLatency):
+            return "none simulated: tools run at the speed of this machine"
+        return (
+            f"simulated: each tool call waits a seeded log-normal time (mean {self.tool_latency.mean_s:g} s, "
+            f"sigma {self.tool_latency.sigma:g}) that stands for a remote sandbox, on top of its real run time"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """report.json: fractions in [0, 1], seconds, tokens; null where there is nothing to divide by."""
+        before, after = report(self.sequential), report(self.speculative)
+        figures = after.speculation
+        reduction, low, high = self._reduction()
+        return {
+            "rollouts": before.rollouts + after.rollouts,
+            "failed": before.failed + after.failed,
+            "tasks": len(self.sequential),
+            "success_rate": {"sequential": before.success_rate, "speculative": after.success_rate},
+            "turns": {"sequential": before.turns, "speculative": after.turns},
+            "agent_latency_s": {"sequential": _latency(before), "speculative": _latency(after)},
+            "latency_reduction": reduction,
+            "latency_reduction_ci95": [low, high],
+            "latency_per_turn_s": {
+                "sequential": _per_turn(self.sequential),
+                "speculative": _per_turn(self.speculative),
+            },
+            "exact_frac": figures.exact_frac,
+            "hit_frac": figures.hit_frac,
+            "exact_frac_nonempty": figures.exact_frac_nonempty,
+            "hit_frac_nonempty": figures.hit_frac_nonempty,
+            "outcomes": dict(figures.outcomes),
+            "world_model_s": figures.world_model_s,
+            "tool_s": figures.tool_s,
+            "wm_latency_over_tool_latency": figures.world_model_over_tool,
+            "discarded_policy_tokens": figures.discarded_policy_tokens,
+            "discarded_world_model_tokens": figures.discarded_world_model_tokens,
+            "policy_tokens": after.action_tokens,
+            "tool_latency": self.tool_latency_text(),
+            "simulated": self.simulated,
+            "branches": self.branches,
+            "sampling": "same seeds, honoured by the engine" if self.seeds_honoured else SAMPLING_NOTE,
+            "by_family": {
+                name: {"success_rate": r.success_rate, **_exact(r.speculation)}
+                for name, r in by_family(self.speculative).items()
+            },
+            "by_command_kind": {
+                kind: {"tool_calls": f.tool_calls, **_exact(f)}
+                for kind, f in by_command_kind(self.speculative).items()
+            },
+        }
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """The table: name, sequential, speculative."""
+        data = self.as_json()
+        before, after = data["agent_latency_s"]["sequential"], data["agent_latency_s"]["speculative"]
+        low, high = data["latency_reduction_ci95"]
+        both = [("success", *(percent(data["success_rate"][m]) for m in _MODES))]
+        both += [("turns", *(number(data["turns"][m]) for m in _MODES))]
+        both += [
+            (f"agent latency {q}", number(before[q], " s"), number(after[q], " s"))
+            for q in ("mean", "p50", "p95")
+        ]
+        both += [("latency per turn", *(number(data["latency_per_turn_s"][m], " s") for m in _MODES))]
+        alone = [
+            (
+                "latency reduction",
+                f"{percent(data['latency_reduction'])} (95% interval {percent(low)} to {percent(high)})",
+            ),
+            ("exact_frac (hits / compared)", percent(data["exact_frac"])),
+            ("  without empty observations", percent(data["exact_frac_nonempty"])),
+            ("hit_frac (hits / tool calls)", percent(data["hit_frac"])),
+            ("  without empty observations", percent(data["hit_frac_nonempty"])),
+            ("world model time / tool time", number(data["wm_latency_over_tool_latency"])),
+            (
+                "policy tokens thrown away",
+                f"{data['discarded_policy_tokens']} (kept: {data['policy_tokens']})",
+            ),
+        ]
+        return both + [(name, "", value) for name, value in alone]
+
+    def as_markdown(self, picture: str) -> str:
+        data = self.as_json()
+        lines = [
+            "# Sequential and speculative rollouts, side by side",
+            "",
+            f"{data['tasks']} held-out tasks, each run both ways ({data['rollouts']} rollouts), interleaved.",
+            "",
+            f"- Tool latency: {data['tool_latency']}.",
+            f"- Sampling: {data['sampling']}",
+            f"- Branches: {self.branches}.",
+            "",
+            "| | sequential | speculative |",
+            "|---|---|---|",
+            *(f"| {name.strip()} | {a} | {b} |" for name, a, b in self.rows()),
+            "",
+            f"![timeline]({picture})",
+            "",
+            "## By family (speculative runs)",
+            "",
+            "| family | success | exact_frac | without empty |",
+            "|---|---|---|---|",
+            *(_line(name, percent(row["success_rate"]), row) for name, row in data["by_family"].items()),
+            "",
+            "## By command kind (speculative runs)",
+            "",
+            "| command | calls | exact_frac | without empty |",
+            "|---|---|---|---|",
+            *(_line(kind, str(row["tool_calls"]), row) for kind, row in data["by_command_kind"].items()),
+            "",
+        ]
+        return "\n".join(lines)
+
+    def _reduction(self) -> tuple[float | None, float | None, float | None]:
+        """1 − mean speculative / mean sequential latency, with a 95% bootstrap interval over tasks."""
+        pairs = [
+            (a.agent_latency_s, b.agent_latency_s)
+            for a, b in zip(self.sequential, self.speculative, strict=True)
+            if a.agent_latency_s is not None and b.agent_latency_s is not None
+        ]
+        if not pairs:
+            return None, None, None
+        times = np.array(pairs)
+        picks = np.random.default_rng(0).integers(len(times), size=(BOOTSTRAPS, len(times)))
+        means = times[picks].mean(axis=1)
+        low, high = np.quantile(1 - means[:, 1] / means[:, 0], [0.025, 0.975])
+        return float(1 - times[:, 1].mean() / times[:, 0].mean()), float(low), float(high)
+
+
+_MODES = ("sequential", "speculative")
+
+
+def percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{100 * value:.1f}%"
+
+
+def number(value: float | None, unit: str = "") -> str:
+    return "n/a" if value is None else f"{value:.2f}{unit}"
+
+
+def _latency(figures: Report) -> dict[str, float] | None:
+    return (
+        asdict(figures.agent_latency_s)
+        if figures.agent_latency_s
+        else {"mean": None, "p50": None, "p95": None}
+    )
+
+
+def _per_turn(rollouts: Sequence[Rollout]) -> float | None:
+    times = [(r.agent_latency_s, len(r.turns)) for r in rollouts if r.agent_latency_s is not None and r.turns]
+    return sum(t for t, _ in times) / sum(n for _, n in times) if times else None
+
+
+def _exact(figures: Any) -> dict[str, float | None]:
+    return {"exact_frac": figures.exact_frac, "exact_frac_nonempty": figures.exact_frac_nonempty}
+
+
+def _line(name: str, second: str, row: dict[str, Any]) -> str:
+    return f"| {name} | {second} | {percent(row['exact_frac'])} | {percent(row['exact_frac_nonempty'])} |"
