@@ -46,7 +46,7 @@ class ChatFormat:
         stop = next((i for i, token in enumerate(self.closing) if token in added), None)
         if self.end_id not in added or stop is None:
             raise ChatFormatError(
-                f"the chat template of {tokenizer.name} ends an action or a tool response with ordinary text: "
+                f"the chat template of {tokenizer.name} ends an action or a tool response with plain text: "
                 "use a tokenizer with special tokens there, as Qwen's"
             )
         self.world_model_stop_id = self.closing[stop]
@@ -72,8 +72,8 @@ class ChatFormat:
         return self._tokenizer.decode(token_ids[:end])
 
     def prediction_text(self, token_ids: Sequence[int]) -> str:
-        """A body as the world model generated it, without the closing tag and the white space before it."""
-        return self._tokenizer.decode(token_ids).split(self._closing_tag)[0].rstrip()
+        """A body as the world model generated it, without closing tag and surrounding white space."""
+        return self._tokenizer.decode(token_ids).split(self._closing_tag)[0].strip()
 
     def _render(self, *messages: dict[str, str]) -> str:
         return self._tokenizer.render([self._system, *messages], self._tools)

@@ -52,7 +52,8 @@ class ModelTokenizer:
         template = template_file.read_text() if template_file.is_file() else config.get("chat_template")
         if not isinstance(template, str):
             raise ChatFormatError(
-                f"{folder} has no chat template: add chat_template.jinja, or `chat_template` in tokenizer_config.json"
+                f"{folder} has no chat template: add chat_template.jinja to it, or `chat_template` to its "
+                "tokenizer_config.json"
             )
         names = ("bos_token", "eos_token", "pad_token", "unk_token")
         variables = {name: _content(config[name]) for name in names if config.get(name)}

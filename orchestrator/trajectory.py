@@ -73,9 +73,7 @@ class GrowingTrajectory:
         """Tokens as the policy sampled them, with one log-probability (nats) each."""
         if len(token_ids) != len(logprobs):
             raise ValueError(f"{len(logprobs)} logprobs for {len(token_ids)} tokens of an action")
-        self._append(
-            SegmentKind.ACTION, token_ids, logprobs=tuple(logprobs), weight_version=weight_version
-        )
+        self._append(SegmentKind.ACTION, token_ids, logprobs=tuple(logprobs), weight_version=weight_version)
 
     def append_observation(self, rendered: Rendered) -> None:
         """A tool's answer with the fixed text around it."""

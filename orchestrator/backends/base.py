@@ -5,7 +5,7 @@ A branch is a continuation generated on a prediction. It ends exactly once: comm
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -15,10 +15,13 @@ class BackendError(RuntimeError):
     """The engine could not serve a request: one sentence with the address and the reason."""
 
 
+class BranchEnded(BackendError):
+    """The branch is over: already committed or dropped, or lost to a weight update."""
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
-    ABORT = "abort"
 
 
 @dataclass(frozen=True)
@@ -55,26 +58,53 @@ class Capabilities:
 class Branch(Protocol):
     """A continuation of parent + candidate that runs in the engine, owned by one rollout."""
 
-    def commit(self) -> AsyncIterator[Chunk]:
-        """Every chunk from the first token: buffered ones at once, then live."""
+    finished_at: float | None
+    """Event loop time at which its generation ended; None while it runs."""
+
+    def commit(self) -> AsyncGenerator[Chunk]:
+        """Every chunk from the first token: buffered ones at once, then live.
+
+        The move is made by the call itself. Closing the generator early ends the generation.
+        Raises BranchEnded when the branch has ended before.
+        """
         ...
 
     async def drop(self) -> int:
-        """End the branch and free what it holds; returns the number of tokens thrown away."""
+        """End the branch and free what it holds; returns the number of tokens thrown away.
+
+        The move is made before the first wait, so a cancelled drop is a drop. Raises BranchEnded when the
+        branch was committed or dropped before.
+        """
         ...
 
 
 class Backend(Protocol):
-    def generate(self, token_ids: Sequence[int], params: SamplingParams) -> AsyncIterator[Chunk]: ...
+    """Raises BackendError, from every method, when the engine refuses, times out or dies."""
+
+    def generate(self, token_ids: Sequence[int], params: SamplingParams) -> AsyncGenerator[Chunk]:
+        """Sampled tokens as they come, the stop token included; the last chunk, and only it, has `finish`.
+
+        Closing the generator early, or cancelling the task in it, ends the request in the engine.
+        """
+        ...
 
     async def open(
         self, parent: Sequence[int], candidates: Sequence[Sequence[int]], params: SamplingParams
     ) -> list[Branch]:
-        """Start one branch a candidate, each continuing parent + candidate."""
+        """Start one branch a candidate, each continuing parent + candidate.
+
+        All or nothing: when it raises or is cancelled, no branch stays open.
+        """
         ...
 
-    async def update_weights(self, path: str, version: str) -> None: ...
+    async def update_weights(self, path: str, version: str) -> None:
+        """Load weights from a folder on the engine's machine; open branches are lost first."""
+        ...
 
-    async def capabilities(self) -> Capabilities: ...
+    async def capabilities(self) -> Capabilities:
+        """What the engine can do; answers only when it is up."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End open branches and connections; safe to call twice."""
+        ...

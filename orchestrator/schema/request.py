@@ -35,13 +35,13 @@ class Limits(Frozen):
     max_action_tokens: int = Field(default=256, ge=1)
     """Tokens of one action."""
     max_tokens: int = Field(default=4096, ge=2)
-    """Tokens of the whole trajectory, prompt included."""
+    """Tokens of the whole trajectory, prompt included; no action begins once they are reached."""
     timeout_s: float | None = Field(default=None, gt=0)
     """Seconds of wall clock for the agent; null: the task's own limit."""
 
 
 class ToolLatency(Frozen):
-    """Latency added to every tool call, log-normal, in place of a remote sandbox's; always reported as simulated."""
+    """Log-normal latency added to every tool call, in place of a remote sandbox's; reported as simulated."""
 
     mean_s: float = Field(gt=0)
     sigma: float = Field(default=0.6, ge=0)

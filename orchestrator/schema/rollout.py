@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+
+from pydantic import Field
 
 from orchestrator.schema.base import Frozen
 from orchestrator.schema.request import SpeculationMode
@@ -44,7 +45,7 @@ class Span(Frozen):
     start_s: float
     end_s: float
     turn: int | None = None
-    attributes: dict[str, bool | int | float | str] = {}
+    attributes: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
 class Outcome(StrEnum):
@@ -54,7 +55,7 @@ class Outcome(StrEnum):
     """Equal to the observation; the branch became the next action."""
     MISS = "miss"
     TOOL_FIRST = "tool_first"
-    """The tool returned before there was a prediction."""
+    """The tool returned before there was a prediction and a branch on it."""
     PREDICTOR_FAILED = "predictor_failed"
     BRANCH_FAILED = "branch_failed"
     """There was a prediction, but the engine could not open the branch or lost it."""
@@ -82,13 +83,15 @@ class Prediction(Frozen):
 
 class ToolCallRecord(Frozen):
     name: str
-    arguments: dict[str, Any]
+    command: str | None = None
+    """Of `bash`."""
+    timeout_s: float | None = None
+    """What the policy asked for; the sandbox's own limit still holds."""
 
     @property
     def kind(self) -> str:
         """First word of a bash command, else the tool's name."""
-        words = str(self.arguments.get("command", "")).split()
-        return words[0] if self.name == "bash" and words else self.name
+        return self.command.split()[0] if self.command else self.name
 
 
 class Turn(Frozen):
@@ -145,7 +148,7 @@ class Rollout(Frozen):
     agent_latency_s: float | None = None
     """From the first policy call to the end of the last action or tool: no sandbox start, no verification."""
     totals: Totals = Totals()
-    turns: list[Turn] = []
-    spans: list[Span] = []
+    turns: list[Turn] = Field(default_factory=list)
+    spans: list[Span] = Field(default_factory=list)
     trajectory: Trajectory | None = None
     """Present where it was asked for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from orchestrator.schema.base import Frozen
 from orchestrator.schema.request import SpeculationMode
 from orchestrator.schema.rollout import RolloutStatus
@@ -37,7 +39,7 @@ class EngineState(Frozen):
     ready: bool
     branches: str | None = None
     seeds: bool | None = None
-    notes: list[str] = []
+    notes: list[str] = Field(default_factory=list)
     error: str | None = None
 
 

@@ -58,7 +58,7 @@ CORPUS = [
 
 
 def backend(tags: list[str] = TAGS, long: list[str] | None = None) -> Tokenizer:
-    """Byte-level BPE; `long` adds whole pieces of the template as tokens, as the tiny models' tokenizer does."""
+    """Byte-level BPE; `long` makes whole pieces of the template one token, as the tiny models' does."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

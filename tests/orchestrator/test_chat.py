@@ -73,8 +73,7 @@ def test_a_generated_body_is_read_back_without_its_closing_tag(name: str, body: 
     chat = CHATS[name]
     rendered = chat.observation(body)
     learned = rendered.token_ids[rendered.body_start : rendered.body_end]
-    assert chat.prediction_text(learned) == body.rstrip()
-    assert chat.prediction_text(learned[:-1]).rstrip("\n") == body.rstrip() or name == "qwen2.5"
+    assert chat.prediction_text(learned) == body.strip()
 
 
 def test_an_action_is_read_back_without_its_end_token() -> None:
@@ -103,9 +102,9 @@ def save(folder: Path, template: str = TEMPLATE) -> None:
 
 
 def test_a_missing_folder_tokenizer_or_template_is_one_clear_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ChatFormatError, match="no model folder at .*nowhere"):
+    with pytest.raises(ChatFormatError, match="no model folder at"):
         ModelTokenizer.load(tmp_path / "nowhere")
-    with pytest.raises(ChatFormatError, match="tokenizer.json cannot be loaded"):
+    with pytest.raises(ChatFormatError, match="json cannot be loaded"):
         ModelTokenizer.load(tmp_path)
     save(tmp_path)
     (tmp_path / "chat_template.jinja").unlink()
@@ -117,7 +116,10 @@ def test_a_missing_folder_tokenizer_or_template_is_one_clear_sentence(tmp_path: 
     ("template", "reason"),
     [
         ("{% for m in messages %}{{ m.content }}{% endfor %}", "leaves out or reorders"),
-        ("{% for m in messages %}[{{ m.content }}]\n{% endfor %}", "ends an action or a tool response with ordinary"),
+        (
+            "{% for m in messages %}[{{ m.content }}]\n{% endfor %}",
+            "with plain text",
+        ),
         ("{{ raise_exception('no tools here') }}", "cannot be rendered .no tools here"),
         ("{% for %}", "is not valid"),
     ],

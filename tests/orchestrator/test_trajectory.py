@@ -9,13 +9,19 @@ from orchestrator.schema import Segment, SegmentKind, Trajectory
 from orchestrator.trajectory import GrowingTrajectory, TokenView
 
 tokens = st.lists(st.integers(0, 500), max_size=12)
-actions = st.tuples(st.just("action"), st.lists(st.tuples(st.integers(0, 500), st.floats(-20, 0)), max_size=12))
+actions = st.tuples(
+    st.just("action"), st.lists(st.tuples(st.integers(0, 500), st.floats(-20, 0)), max_size=12)
+)
 synthetic = st.tuples(st.just("synthetic"), tokens)
-observations = st.tuples(st.just("observation"), tokens, st.lists(st.integers(0, 500), min_size=1, max_size=5), tokens)
+observations = st.tuples(
+    st.just("observation"), tokens, st.lists(st.integers(0, 500), min_size=1, max_size=5), tokens
+)
 
 
 @given(prompt=tokens, steps=st.lists(actions | observations | synthetic, max_size=10))
-def test_schema_ids_are_the_ids_fed_to_the_engine_at_every_turn(prompt: list[int], steps: list[tuple]) -> None:
+def test_schema_ids_are_the_ids_fed_to_the_engine_at_every_turn(
+    prompt: list[int], steps: list[tuple]
+) -> None:
     trajectory = GrowingTrajectory(prompt)
     fed = [trajectory.ids]
     for step in steps:
@@ -48,7 +54,9 @@ def test_schema_ids_are_the_ids_fed_to_the_engine_at_every_turn(prompt: list[int
 
 
 @given(ids=tokens, later=tokens, data=st.data())
-def test_a_view_is_the_sequence_it_was_when_it_was_taken(ids: list[int], later: list[int], data: st.DataObject) -> None:
+def test_a_view_is_the_sequence_it_was_when_it_was_taken(
+    ids: list[int], later: list[int], data: st.DataObject
+) -> None:
     grown = list(ids)
     view = TokenView(grown, len(grown))
     grown.extend(later)
@@ -69,8 +77,14 @@ def test_an_action_needs_one_logprob_a_token() -> None:
 
 def test_a_segment_whose_lists_differ_in_length_is_refused() -> None:
     with pytest.raises(ValueError, match="policy_mask has 1 entries for 2 token ids"):
-        Segment(kind=SegmentKind.SYNTHETIC, token_ids=[1, 2], policy_mask=[False], world_model_mask=[False] * 2)
+        Segment(
+            kind=SegmentKind.SYNTHETIC, token_ids=[1, 2], policy_mask=[False], world_model_mask=[False] * 2
+        )
     with pytest.raises(ValueError, match="logprobs belong to actions"):
         Segment(
-            kind=SegmentKind.OBSERVATION, token_ids=[1], logprobs=[0.0], policy_mask=[False], world_model_mask=[True]
+            kind=SegmentKind.OBSERVATION,
+            token_ids=[1],
+            logprobs=[0.0],
+            policy_mask=[False],
+            world_model_mask=[True],
         )

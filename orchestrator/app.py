@@ -1,0 +1,84 @@
+"""Builds the service from its config and serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+import uvicorn
+from fastapi import FastAPI
+
+from orchestrator.backends.base import Backend
+from orchestrator.backends.factory import create
+from orchestrator.chat import ChatFormat
+from orchestrator.config import OrchestratorConfig
+from orchestrator.predictors.world_model import WorldModelPredictor
+from orchestrator.rollout import World
+from orchestrator.service import create_app
+from orchestrator.task_index import TaskIndex
+from orchestrator.tokenizer import ModelTokenizer
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.tools import TOOLS
+
+_GRACE_S = 2
+
+
+class ServeError(RuntimeError):
+    """The service cannot listen: one sentence."""
+
+
+def build(config: OrchestratorConfig) -> FastAPI:
+    """The service that a config describes. Raises ChatFormatError, TaskError or ValueError: one sentence."""
+    chat = ChatFormat(ModelTokenizer.load(config.tokenizer), config.system, TOOLS)
+    tasks = TaskIndex(config.task_folders, config.cache)
+    engines: dict[str, Backend] = {"policy": create("policy", config.policy)}
+    predictor = None
+    if config.world_model is not None:
+        engines["world model"] = create("world model", config.world_model)
+        speculation = config.speculation
+        predictor = WorldModelPredictor(
+            engines["world model"],
+            chat,
+            speculation.max_prediction_tokens,
+            speculation.world_model_context_tokens,
+        )
+    world = World(
+        engines["policy"],
+        predictor,
+        chat,
+        lambda task: NamespaceSandbox.for_task(task, config.sandbox.limits()),
+        config.sandbox.observation_chars,
+    )
+    return create_app(world, engines, tasks, config)
+
+
+def serve(config: OrchestratorConfig, ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is called with the address once it listens.
+
+    Raises ServeError when the address cannot be had, and what `build` raises.
+    """
+    app = build(config)
+    listener = _listen(config.host, config.port)
+    url = f"http://{config.host}:{listener.getsockname()[1]}"
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S, lifespan="on")
+    )
+
+    async def run() -> None:
+        ready(url)
+        await server.serve(sockets=[listener])
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), backlog=1024)
+    except OSError as error:
+        raise ServeError(
+            f"cannot listen on {host}:{port} ({error.strerror}): choose another `port` in the config, or "
+            "end what uses it"
+        ) from error

@@ -1,0 +1,95 @@
+"""Configuration of the orchestrator, checked on load; `obsspec.config` composes it with the others'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.schema import Limits, NoLatency, Sampling, SpeculationMode, ToolLatency
+from tasks.config import SandboxConfig
+from tasks.tools import SYSTEM
+
+
+class Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SGLangConfig(Config):
+    """An SGLang server."""
+
+    kind: Literal["sglang"] = "sglang"
+    url: str
+    """Its address, as http://127.0.0.1:30000."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Longest silence within one answer before the request fails."""
+    connect_timeout_s: float = Field(default=5.0, gt=0)
+    """Longest wait for a connection."""
+    stream_interval: int = Field(default=1, ge=1)
+    """Tokens to a streamed chunk."""
+    api_key: str | None = None
+    """The server's own key, where it has one."""
+
+
+class ScriptedConfig(Config):
+    """A scripted engine with set speeds, for tests and simulation: no model runs behind it."""
+
+    kind: Literal["scripted"]
+    script: str
+    """Where its script is, as `package.module:function`."""
+    tokens_per_s: float = Field(default=100.0, gt=0)
+    """Tokens generated a second."""
+    prefill_s: float = Field(default=0.0, ge=0)
+    """Seconds before the first token."""
+    chunk_tokens: int = Field(default=1, ge=1)
+    """Tokens to a streamed chunk."""
+
+
+BackendConfig = Annotated[SGLangConfig | ScriptedConfig, Field(discriminator="kind")]
+
+
+class SpeculationConfig(Config):
+    """How tool calls are predicted."""
+
+    mode: SpeculationMode = SpeculationMode.ALWAYS
+    """`never` or `always`, where a request does not say."""
+    max_prediction_tokens: int = Field(default=256, ge=1)
+    """Tokens of one predicted observation; a longer one cannot be hit."""
+    world_model_context_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of the trajectory, from its end, that the world model reads; null: all."""
+
+
+class OrchestratorConfig(Config):
+    """The rollout service."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=8900, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+    tokenizer: Path
+    """Model folder with the tokenizer and chat template that policy and world model share."""
+    system: str = SYSTEM
+    """System text of every prompt; a model must have been trained with the same."""
+    policy: BackendConfig
+    """Engine of the policy."""
+    world_model: BackendConfig | None = None
+    """Engine of the world model; null: no tool call is predicted."""
+    speculation: SpeculationConfig = SpeculationConfig()
+    """How tool calls are predicted."""
+    sampling: Sampling = Sampling()
+    """How actions are sampled, where a request does not say."""
+    limits: Limits = Limits()
+    """Bounds of a rollout, where a request does not say."""
+    tool_latency: ToolLatency | NoLatency = "none"
+    """Simulated latency added to every tool call, where a request does not say."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Bounds of each sandbox."""
+    concurrency: int = Field(default=4, ge=1)
+    """Rollouts that run at once; the others wait."""
+    task_folders: list[Path] = Field(default_factory=list)
+    """Folders of Harbor task directories, served beside the built-in families."""
+    cache: Path = Path("runs/cache/tasks")
+    """Where tasks of the built-in families are written on first use."""
+    keep_rollouts: int = Field(default=10_000, ge=1)
+    """Ended rollouts kept in memory; the oldest are forgotten first."""
