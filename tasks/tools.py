@@ -17,6 +17,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tasks.sandbox.base import UNREADABLE
+
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 LARGEST_TIMEOUT_S = 3600.0
 
@@ -152,7 +154,7 @@ def _command(arguments: dict[str, Any]) -> str:
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip():
         raise _Bad("bash needs command, a string that is not empty.")
-    if "\0" in command or any("\ud800" <= character <= "\udfff" for character in command):
+    if UNREADABLE.search(command):
         raise _Bad("command contains a character that no shell can read (NUL or a lone surrogate).")
     return command
 

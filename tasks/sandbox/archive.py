@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tasks.sandbox.base import SandboxError
 
-EPOCH = 1_767_225_600
-"""2026-01-01T00:00:00Z: the time stamp of every file a sandbox starts with."""
+EPOCH = 1_704_067_200
+"""2024-01-01T00:00:00Z: the time stamp of every file a sandbox starts with (`ls -l` gives old ones no hour)."""
 
 
 def pack(folder: Path, owner: int) -> bytes:

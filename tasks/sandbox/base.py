@@ -6,9 +6,14 @@ command does can reach the host, another sandbox or the services.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+
+UNREADABLE = re.compile("[\0\ud800-\udfff]")
+"""What no command can contain: NUL, and lone surrogates, which have no bytes."""
 
 
 class SandboxError(RuntimeError):

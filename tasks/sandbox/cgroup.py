@@ -14,6 +14,8 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _counter = itertools.count()
+_busy: list[Path] = []
+"""Groups whose last process was still on its way out when they were removed."""
 
 
 class MemoryGroup:
@@ -27,14 +29,14 @@ class MemoryGroup:
         parent = _parent()
         if parent is None:
             return None
+        _busy[:] = [path for path in _busy if not _removed(path)]
         path = parent / f"obsspec-{os.getpid()}-{next(_counter)}"
         try:
             path.mkdir()
             limit = "memory.max" if (path / "memory.max").exists() else "memory.limit_in_bytes"
             (path / limit).write_text(str(megabytes * 1024 * 1024))
         except OSError:
-            with suppress(OSError):
-                path.rmdir()
+            _removed(path)
             return None
         return cls(path)
 
@@ -43,8 +45,14 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
-        with suppress(OSError):
-            self._path.rmdir()
+        if not _removed(self._path):
+            _busy.append(self._path)
+
+
+def _removed(path: Path) -> bool:
+    with suppress(OSError):
+        path.rmdir()
+    return not path.exists()
 
 
 @cache
@@ -62,6 +70,5 @@ def _parent() -> Path | None:
         return None
     for left in parent.glob("obsspec-*-*"):
         if not Path("/proc", left.name.split("-")[1]).exists():
-            with suppress(OSError):
-                left.rmdir()
+            _removed(left)
     return parent

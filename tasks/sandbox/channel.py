@@ -101,8 +101,9 @@ class Output:
 
     def end(self) -> tuple[bytes, bool]:
         """What was written up to now, and whether some of it was discarded."""
-        self._loop.remove_reader(self._host)
-        self._drain()
+        if self._host >= 0:
+            self._loop.remove_reader(self._host)
+            self._drain()
         return bytes(self._kept), self._truncated
 
     def close_inner(self) -> None:
@@ -113,6 +114,7 @@ class Output:
     def close(self) -> None:
         self._loop.remove_reader(self._host)
         os.close(self._host)
+        self._host = -1
         self.close_inner()
 
     def _drain(self) -> None:

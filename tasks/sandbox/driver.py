@@ -168,9 +168,7 @@ class Driver:
             async with asyncio.timeout(_PATIENCE_S):
                 return await asyncio.shield(future)
         except TimeoutError:
-            raise self._error(
-                f"did not answer within {_PATIENCE_S:.0f} s: is the host overloaded?"
-            ) from None
+            raise self._error(f"did not answer within {_PATIENCE_S:.0f} s: is the host overloaded?") from None
 
     def _on_message(self, pid: int, text: str) -> None:
         if self.init is None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tasks.sandbox import bubblewrap, rootfs
 from tasks.sandbox.archive import pack
-from tasks.sandbox.base import ExecResult, SandboxError, SandboxLimits
+from tasks.sandbox.base import UNREADABLE, ExecResult, SandboxError, SandboxLimits
 from tasks.sandbox.cgroup import MemoryGroup
 from tasks.sandbox.driver import Driver
 from tasks.task import Task
@@ -126,18 +126,20 @@ class NamespaceSandbox:
 
     async def stop(self) -> None:
         self._stopped = True
-        if self._bwrap is not None:
-            if self._driver is not None and self._driver.init is not None:
-                self._driver.init.kill()  # bubblewrap ends after it, when every process inside is gone
-            elif self._bwrap.returncode is None:
+        driver, self._driver = self._driver, None
+        if driver is None:
+            return
+        try:
+            if driver.init is not None:
+                driver.init.kill()  # bubblewrap ends after it, when every process inside is gone
+            elif self._bwrap is not None and self._bwrap.returncode is None:
                 self._bwrap.kill()
-            await self._bwrap.wait()
-        if self._driver is not None:
-            self._driver.close()
-            self._driver = None
-        if self._memory is not None:
-            self._memory.remove()
-            self._memory = None
+            if self._bwrap is not None:
+                await self._bwrap.wait()
+        finally:
+            driver.close()
+            if self._memory is not None:
+                self._memory.remove()
 
     async def _launch(self, driver: Driver) -> None:
         inner = (driver.control.inner.fileno(), driver.stdout.inner, driver.stderr.inner)
@@ -180,8 +182,8 @@ class NamespaceSandbox:
             raise self._error(f"failed in {script} with exit code {result.exit_code}: {_last_line(result)}")
 
     async def _run(self, command: str, timeout_s: float) -> ExecResult:
-        if "\0" in command:
-            raise ValueError("a command cannot contain a NUL character; remove it")
+        if UNREADABLE.search(command):
+            raise ValueError("a command cannot contain a NUL character or a lone surrogate; remove it")
         async with self._lock:
             return await self._running().run(command, timeout_s)
 
