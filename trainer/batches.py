@@ -63,7 +63,7 @@ def read(path: Path, limit: int | None = None) -> list[Sample]:
 
     Raises ValueError, naming file and line, for a line that is no trajectory, and for an empty file.
     """
-    samples = []
+    samples: list[Sample] = []
     with path.open() as lines:
         for number, line in enumerate(lines, 1):
             if limit is not None and len(samples) >= limit:
@@ -90,12 +90,13 @@ def plan(lengths: Sequence[int], tokens: int, bucket: int, rng: np.random.Genera
     order = order[np.lexsort((sizes, run))]
     batches: list[list[int]] = []
     batch: list[int] = []
-    for i in order:
-        longest = max(lengths[j] for j in (*batch[-1:], i))
+    longest = 0
+    for i in order.tolist():
+        longest = max(longest, lengths[i])
         if batch and longest * (len(batch) + 1) > tokens:
             batches.append(batch)
-            batch = []
-        batch.append(int(i))
+            batch, longest = [], lengths[i]
+        batch.append(i)
     if batch:
         batches.append(batch)
     return [batches[i] for i in rng.permutation(len(batches))]

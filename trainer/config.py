@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 
 class Frozen(BaseModel):
@@ -20,24 +20,26 @@ class ModelConfig(Frozen):
     """Width of the gated MLP."""
     layers: PositiveInt = 6
     """Number of decoder layers."""
-    heads: PositiveInt = 8
+    heads: PositiveInt = 4
     """Query heads."""
     kv_heads: PositiveInt = 4
     """Key and value heads."""
-    head_dim: PositiveInt = 32
+    head_dim: PositiveInt = 64
     """Width of one head."""
     context: PositiveInt = 2048
     """Longest sequence, in tokens."""
-    rope_theta: PositiveFloat = 10_000.0
+    rope_theta: PositiveFloat = 1_000_000.0
     """Base of the rotary embedding."""
     init_std: PositiveFloat = 0.02
     """Standard deviation of the initial weights."""
+    induction: bool = True
+    """Write a copying circuit into the initial weights (trainer/induction.py)."""
 
 
 class OptimizerConfig(Frozen):
     """AdamW, or Muon for the decoder's matrices with AdamW for the rest."""
 
-    name: Literal["muon", "adamw"] = "muon"
+    name: Literal["muon", "adamw"] = "adamw"
     """Which optimiser."""
     lr: PositiveFloat = 2e-3
     """Peak learning rate of AdamW."""
@@ -79,7 +81,7 @@ class BudgetConfig(Frozen):
 class ScheduleConfig(Frozen):
     """Learning-rate factor over one phase: linear warm-up, constant, linear decay."""
 
-    warmup_steps: int = Field(50, ge=0)
+    warmup_steps: int = Field(20, ge=0)
     """Steps from zero to the peak."""
     decay_fraction: float = Field(0.6, ge=0, le=1)
     """Last part of the budget, over which the rate falls linearly."""
@@ -97,20 +99,22 @@ class ScheduleConfig(Frozen):
 class CopyConfig(Frozen):
     """The copy curriculum: synthetic sequences that can only be predicted by copying from context."""
 
-    budget: BudgetConfig = BudgetConfig(minutes=12)
+    budget: BudgetConfig = BudgetConfig(minutes=1.5, steps=60)
     """How long the curriculum lasts."""
     schedule: ScheduleConfig = ScheduleConfig(decay_fraction=0)
     """Its learning rate; constant by default, since the trajectories follow."""
-    length: tuple[PositiveInt, PositiveInt] = (64, 64)
+    length: tuple[PositiveInt, PositiveInt] = (96, 256)
     """Tokens of a sequence at the start and at the end of the phase."""
-    segment: tuple[PositiveInt, PositiveInt] = (2, 8)
+    segment: tuple[PositiveInt, PositiveInt] = (3, 10)
     """Shortest and longest repeated segment, in tokens."""
-    symbols: tuple[PositiveInt, PositiveInt] = (512, 2048)
+    symbols: tuple[PositiveInt, PositiveInt] = (2048, 2048)
     """Distinct tokens that sequences draw from, at the start and at the end (at most the vocabulary)."""
     repeat: float = Field(0.6, ge=0, le=1)
     """Probability that the next segment repeats an earlier one of the same sequence."""
-    lookup: float = Field(0.2, ge=0, le=1)
+    lookup: float = Field(0.5, ge=0, le=1)
     """Share of sequences that are key-value tables followed by look-ups."""
+    gap: tuple[NonNegativeInt, NonNegativeInt] = (0, 6)
+    """Fewest and most filler tokens between a key and its value."""
     grow_until: float = Field(0.8, gt=0, le=1)
     """Part of the phase after which lengths and symbols stay at their end values."""
     fresh_weight: bool = False
@@ -120,7 +124,7 @@ class CopyConfig(Frozen):
 class BatchConfig(Frozen):
     """Tokens a step, and how a step is cut."""
 
-    tokens: PositiveInt = 8192
+    tokens: PositiveInt = 4096
     """Tokens of one optimiser step."""
     micro_tokens: PositiveInt = 4096
     """Tokens of one forward and backward pass; no sequence may be longer."""

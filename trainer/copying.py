@@ -1,10 +1,10 @@
 """The copy curriculum: synthetic sequences that can only be predicted by copying from context.
 
 Two kinds, drawn at random: *repeats*, where segments of random tokens return later in the sequence
-(what induction heads learn), and *look-ups*, where a table of key → value pairs is followed by keys
-whose values must be recalled. Every token that context determines is marked; the others cannot be
-predicted by anyone. Lengths and the number of distinct tokens grow over the phase. The same seed
-gives the same sequences.
+(what induction heads learn), and *look-ups*, where a table of key → value rows is followed by keys
+whose values must be recalled, some fixed tokens after the key, as a file's text follows its name.
+Every token that context determines is marked; the others cannot be predicted by anyone. Lengths
+and the number of distinct tokens grow over the phase. The same seed gives the same sequences.
 """
 
 from __future__ import annotations
@@ -67,14 +67,19 @@ class CopyCurriculum:
         return ids, copied
 
     def _lookup(self, length: int, symbols: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs key value1..n, each key once; then keys in random order, each followed by its value."""
+        """Rows key filler value1..n, each key once; then keys in random order, each with its row.
+
+        The filler is the same in all rows of a sequence: the value must be found by the key behind it.
+        """
         rng = self.rng
-        width = int(rng.integers(1, 4))
-        rows = max(1, length // (2 * (width + 1)))
+        width, gap = int(rng.integers(1, 5)), int(rng.integers(self.config.gap[0], self.config.gap[1] + 1))
+        row = 1 + gap + width
+        rows = max(1, int(length * rng.uniform(0.2, 0.6)) // row)
         keys = rng.choice(symbols, size=min(rows, symbols), replace=False)
-        table = np.column_stack((keys, rng.integers(symbols, size=(len(keys), width))))
-        asked = rng.integers(len(table), size=-(-length // (width + 1)) - len(table) + 1)
-        ids = np.concatenate((table.ravel(), table[asked].ravel()))
-        copied = np.ones_like(table[asked], bool)
-        copied[:, 0] = False
+        filler = np.broadcast_to(rng.integers(symbols, size=gap), (len(keys), gap))
+        table = np.column_stack((keys, filler, rng.integers(symbols, size=(len(keys), width))))
+        asked = table[rng.integers(len(table), size=-(-length // row))]
+        copied = np.zeros_like(asked, bool)
+        copied[:, 1 + gap :] = True
+        ids = np.concatenate((table.ravel(), asked.ravel()))
         return ids, np.concatenate((np.zeros(table.size, bool), copied.ravel()))

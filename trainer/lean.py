@@ -28,14 +28,14 @@ class _UnitRms(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         y, scale = ctx.saved_tensors
         mean = (grad * y).mean(-1, keepdim=True)
         return torch.addcmul(grad, y, mean, value=-1).mul_(scale), None
 
 
 def unit_rms(x: Tensor, eps: float) -> Tensor:
-    return _UnitRms.apply(x, eps)  # type: ignore[no-any-return,no-untyped-call]
+    return _UnitRms.apply(x, eps)
 
 
 class _LinearLogProbs(torch.autograd.Function):
@@ -70,7 +70,7 @@ class _LinearLogProbs(torch.autograd.Function):
         return log_probs, correct
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
         hidden, weight, slope = ctx.saved_tensors
         slope = slope * grad.to(slope.dtype).unsqueeze(-1)
         return slope @ weight, slope.t() @ hidden, None
@@ -78,7 +78,7 @@ class _LinearLogProbs(torch.autograd.Function):
 
 def linear_log_probs(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """hidden (N, D), weight (V, D), targets (N) → log-probs (N) float32, whether the target is greedy (N)."""
-    return _LinearLogProbs.apply(hidden, weight, targets)  # type: ignore[no-any-return,no-untyped-call]
+    return _LinearLogProbs.apply(hidden, weight, targets)
 
 
 class _Attention(torch.autograd.Function):
@@ -93,7 +93,7 @@ class _Attention(torch.autograd.Function):
         return probs @ v
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, probs = ctx.saved_tensors
         dv = probs.transpose(1, 2) @ grad
         dp = torch.ops.aten._softmax_backward_data(grad @ v.transpose(1, 2), probs, -1, probs.dtype)

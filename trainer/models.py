@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
 from trainer.config import ModelConfig
+from trainer.induction import seed_induction
 
 
 def qwen3_config(shape: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen3Config:
@@ -37,11 +38,16 @@ def qwen3_config(shape: ModelConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen
 
 
 def create(shape: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int, folder: Path) -> None:
-    """Write a freshly initialised model (float32) and its tokenizer to `folder`."""
+    """Write a freshly initialised model (float32) and its tokenizer to `folder`.
+
+    Raises ValueError when `shape` asks for induction and cannot hold it.
+    """
     state = torch.get_rng_state()
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(qwen3_config(shape, tokenizer))
     torch.set_rng_state(state)
+    if shape.induction:
+        seed_induction(model, seed)
     export(model.state_dict(), model.config, tokenizer, folder, torch.float32)
 
 

@@ -73,7 +73,7 @@ class MuonAdamW(torch.optim.Optimizer):
         super().__init__([g for g in groups if g["params"]], defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:
         for group in self.param_groups:
             update = self._muon if group["muon"] else self._adamw
             for p in group["params"]:

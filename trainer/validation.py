@@ -34,7 +34,7 @@ def validate(
         ):
             lp, hit = (np.roll(t.float().numpy(), 1) for t in tensors)  # onto the token predicted
             for kind in ("actions", "observations"):
-                mask = sample.mask(kind)  # type: ignore[arg-type]
+                mask = sample.mask(kind)
                 total[kind] += (-lp[mask].sum(), hit[mask].sum(), mask.sum())
             for a, b in runs(sample.observations):
                 exact.append((bool(hit[a:b].all()), sample.ids[a : a + len(empty)].tolist() == empty))

@@ -9,23 +9,23 @@ from typing import Any
 
 import torch
 
-from trainer.cpu_platform import use_cpu
+from trainer.cpu_platform import keep_freed_memory, use_cpu
 
 if not torch.cuda.is_available():
     use_cpu()  # before verl is imported: it settles on a device then
 
-from verl.single_controller.base.decorator import Dispatch, register  # noqa: E402
-from verl.trainer.config import CheckpointConfig  # noqa: E402
-from verl.utils.device import get_device_name  # noqa: E402
-from verl.workers.config import (  # noqa: E402
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.trainer.config import CheckpointConfig
+from verl.utils.device import get_device_name
+from verl.workers.config import (
     FSDPEngineConfig,
     FSDPOptimizerConfig,
     HFModelConfig,
     TrainingWorkerConfig,
 )
-from verl.workers.engine_workers import TrainingWorker  # noqa: E402
+from verl.workers.engine_workers import TrainingWorker
 
-from trainer.config import BatchConfig, OptimizerConfig  # noqa: E402
+from trainer.config import BatchConfig, OptimizerConfig
 
 
 def _free_port() -> int:
@@ -38,6 +38,7 @@ def _prepare() -> None:
     """What verl's worker leaves undone on a CPU: a gloo group (of one by default) and the engine."""
     if get_device_name() != "cpu":
         return
+    keep_freed_memory()
     if not torch.distributed.is_initialized():
         alone = {
             "RANK": 0,
@@ -87,25 +88,22 @@ def worker_config(
         enable_gradient_checkpointing=False,
         override_config={"attn_implementation": "sdpa" if on_cpu else "flash_attention_2"},
     )
-    common: dict[str, Any] = dict(
-        lr=optimizer.lr,
-        betas=optimizer.betas,
-        weight_decay=optimizer.weight_decay,
-        clip_grad=optimizer.clip_grad,
-        lr_warmup_steps=0,
-        total_training_steps=1,
-    )
+    common: dict[str, Any] = {
+        "lr": optimizer.lr,
+        "betas": optimizer.betas,
+        "weight_decay": optimizer.weight_decay,
+        "clip_grad": optimizer.clip_grad,
+        "lr_warmup_steps": 0,
+        "total_training_steps": 1,
+    }
     if optimizer.name == "muon":
-        common |= dict(
-            optimizer_impl="trainer.muon",
-            optimizer="MuonAdamW",
-            override_optimizer_config=dict(
-                muon_lr=optimizer.muon_lr,
-                momentum=optimizer.momentum,
-                ns_steps=optimizer.ns_steps,
-                vocab_size=model.hf_config.vocab_size,
-            ),
-        )
+        common["optimizer_impl"], common["optimizer"] = "trainer.muon", "MuonAdamW"
+        common["override_optimizer_config"] = {
+            "muon_lr": optimizer.muon_lr,
+            "momentum": optimizer.momentum,
+            "ns_steps": optimizer.ns_steps,
+            "vocab_size": model.hf_config.vocab_size,
+        }
     wrap: dict[str, Any] = {}
     if on_cpu:
         from trainer.engine import ONE_UNIT
