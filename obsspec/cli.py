@@ -1,0 +1,35 @@
+"""The command `obsspec`. What it can do is in `obsspec.commands`, a file for each group.
+
+A mistake of the user, or an engine that fails, is one sentence on stderr and a non-zero exit status.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from obsspec.commands import config, engine, orchestrator, up
+
+app = typer.Typer(
+    name="obsspec",
+    help="Rollouts of tool-using agents with observation speculation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(config.app, name="config")
+app.command("engine")(engine.engine)
+app.command("orchestrator")(orchestrator.orchestrator)
+app.command("up")(up.up)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    from obsspec.errors import EXIT_CODES
+
+    try:
+        app()
+    except tuple(EXIT_CODES) as error:
+        print(f"obsspec: {error}", file=sys.stderr)
+        sys.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))

@@ -1,0 +1,179 @@
+"""The whole configuration: engines, orchestrator and learner, read from one YAML file.
+
+Every key is checked on load. A mistake raises ConfigError with one sentence that names the key, the
+file and its line, and the closest valid key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from obsspec.config_errors import explain, line_of
+from obsspec.demonstrations import DemonstrationConfig
+from obsspec.errors import ConfigError
+from orchestrator.config import OrchestratorConfig
+from trainer.config import WarmstartConfig
+
+_Value = TypeVar("_Value")
+Role = Literal["policy", "world_model"]
+ROLES: tuple[Role, Role] = ("policy", "world_model")
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EngineConfig(Frozen):
+    """One SGLang server, started on this machine."""
+
+    model: Path
+    """Folder of the model, as transformers saves it; relative to the project."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one, where one command starts everything."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the model runs."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Arithmetic. `auto`: the model's own on a GPU, float32 on a CPU (faster there, and more exact)."""
+    context_length: PositiveInt | None = None
+    """Longest sequence in tokens; null: what the model was made for."""
+    max_total_tokens: PositiveInt | None = 32768
+    """Tokens of the KV cache; null: what `memory_fraction` allows."""
+    max_running_requests: PositiveInt | None = 16
+    """Requests that decode at once; null: the engine decides."""
+    memory_fraction: float = Field(default=0.3, gt=0, lt=1)
+    """Part of the device's memory for weights and KV cache."""
+    extra_args: list[str] = Field(default_factory=list)
+    """Further arguments of `sglang serve`, passed on as they are."""
+    startup_timeout_s: PositiveFloat = 300.0
+    """Longest wait until the engine answers."""
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+class EnginesConfig(Frozen):
+    """The engines that `obsspec up` and `obsspec engine` start."""
+
+    policy: EngineConfig | None = None
+    """Serves the policy."""
+    world_model: EngineConfig | None = None
+    """Serves the world model."""
+
+
+class Config(Frozen):
+    """Everything. What the orchestrator needs to know of the engines is taken from them."""
+
+    engines: EnginesConfig = EnginesConfig()
+    """Engines to start on this machine."""
+    orchestrator: OrchestratorConfig
+    """The rollout service; `policy`, `world_model` and `tokenizer` default to the engines above."""
+    demonstrations: DemonstrationConfig = DemonstrationConfig()
+    """What `obsspec warmstart` has the experts show."""
+    warmstart: WarmstartConfig = WarmstartConfig()
+    """How the two tiny models are made of it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _engines_are_the_backends(cls, data: Any) -> Any:
+        """Fill in the addresses of the engines and the policy's tokenizer where they are not given."""
+        if not isinstance(data, dict) or not isinstance(data.get("engines"), dict):
+            return data
+        service = data.get("orchestrator") or {}
+        if not isinstance(service, dict):
+            return data
+        service = dict(service)
+        for role in ROLES:
+            engine, backend = data["engines"].get(role), service.get(role, {})
+            if isinstance(engine, dict) and isinstance(backend, dict):
+                url = f"http://{engine.get('host', '127.0.0.1')}:{engine.get('port', 0)}"
+                service[role] = {"kind": "sglang", "url": url} | backend
+        policy = data["engines"].get("policy")
+        if isinstance(policy, dict) and "model" in policy:
+            service.setdefault("tokenizer", policy["model"])
+        return {**data, "orchestrator": service}
+
+    def engine(self, role: Role) -> EngineConfig:
+        """The engine of that role. Raises ConfigError where the file has none."""
+        engine = getattr(self.engines, role)
+        if engine is None:
+            raise ConfigError(
+                f"the configuration has no section engines.{role}, so there is nothing to start"
+            )
+        assert isinstance(engine, EngineConfig)
+        return engine
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read `path`, apply `overrides` (`key.of.any.depth=YAML value`), check, make paths absolute.
+
+    Relative paths start at the project: the nearest folder above the file that holds a
+    `pyproject.toml`, or else the file's own folder. Raises ConfigError.
+    """
+    try:
+        text = path.read_text()
+        data = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold keys and values at its top level (such as 'orchestrator:')")
+    for override in overrides:
+        _override(data, override)
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        key, sentence = explain(Config, error)
+        given = next((o for o in overrides if ".".join(key).startswith(o.partition("=")[0])), None)
+        where = f"--set {given}" if given else f"{path}{line_of(text, key)}"
+        raise ConfigError(f"{where}: {sentence}") from None
+    return _resolve(config, _project(path))
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    *parents, last = key.split(".")
+    if not equals or not last:
+        raise ConfigError(f"--set {override}: write it as key=value, such as engines.policy.port=30000")
+    for parent in parents:
+        data = data.setdefault(parent, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"--set {override}: '{parent}' is a value, so it holds no keys")
+    try:
+        data[last] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {override}: the value is not valid YAML") from None
+
+
+def _project(path: Path) -> Path:
+    parents = path.resolve().parents
+    return next((folder for folder in parents if (folder / "pyproject.toml").is_file()), parents[0])
+
+
+def _resolve(value: _Value, root: Path) -> _Value:
+    """The same value with every relative path in it, at any depth, made absolute."""
+    resolved: Any = value
+    if isinstance(value, Path):
+        resolved = root / value
+    elif isinstance(value, list):
+        resolved = [_resolve(item, root) for item in value]
+    elif isinstance(value, BaseModel):
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        resolved = value.model_copy(update={name: _resolve(field, root) for name, field in fields.items()})
+    return resolved
