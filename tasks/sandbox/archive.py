@@ -9,7 +9,7 @@ from pathlib import Path
 from tasks.sandbox.base import SandboxError
 
 EPOCH = 1_704_067_200
-"""2024-01-01T00:00:00Z: the time stamp of every file a sandbox starts with (`ls -l` gives old ones no hour)."""
+"""2024-01-01T00:00:00Z: the time stamp of every file a sandbox starts with (`ls -l` shows no hour)."""
 
 
 def pack(folder: Path, owner: int) -> bytes:

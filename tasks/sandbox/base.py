@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-
 UNREADABLE = re.compile("[\0\ud800-\udfff]")
 """What no command can contain: NUL, and lone surrogates, which have no bytes."""
 
