@@ -99,7 +99,7 @@ class ScheduleConfig(Frozen):
 class CopyConfig(Frozen):
     """The copy curriculum: synthetic sequences that can only be predicted by copying from context."""
 
-    budget: BudgetConfig = BudgetConfig(minutes=1.5, steps=60)
+    budget: BudgetConfig = BudgetConfig(minutes=1.5, steps=80)
     """How long the curriculum lasts."""
     schedule: ScheduleConfig = ScheduleConfig(decay_fraction=0)
     """Its learning rate; constant by default, since the trajectories follow."""
@@ -124,7 +124,7 @@ class CopyConfig(Frozen):
 class BatchConfig(Frozen):
     """Tokens a step, and how a step is cut."""
 
-    tokens: PositiveInt = 4096
+    tokens: PositiveInt = 2048
     """Tokens of one optimiser step."""
     micro_tokens: PositiveInt = 4096
     """Tokens of one forward and backward pass; no sequence may be longer."""
@@ -157,7 +157,7 @@ class SftConfig(Frozen):
     """Arithmetic of forward and backward; weights and optimiser state are float32."""
     seed: int = 0
     """Seeds weights, order and curriculum."""
-    validation_minutes: PositiveFloat = 4.0
+    validation_minutes: PositiveFloat = 5.0
     """Time between two validations."""
     validation_trajectories: PositiveInt = 200
     """Held-out trajectories a validation reads."""

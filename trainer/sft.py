@@ -225,5 +225,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    torch.set_flush_denormal(True)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     main()

@@ -96,7 +96,9 @@ def worker_config(
         "lr_warmup_steps": 0,
         "total_training_steps": 1,
     }
-    if optimizer.name == "muon":
+    if optimizer.name == "adamw":
+        common["override_optimizer_config"] = {"fused": True}  # 6 ms a step instead of 40 at 5M weights
+    else:
         common["optimizer_impl"], common["optimizer"] = "trainer.muon", "MuonAdamW"
         common["override_optimizer_config"] = {
             "muon_lr": optimizer.muon_lr,
