@@ -40,8 +40,9 @@ def test_verl_runs_on_the_cpu() -> None:
     assert get_torch_device().get_device_name() == "CPU"
 
 
-def test_the_export_is_what_was_trained(trained: Path, data: Path, config: SftConfig) -> None:
-    """transformers' logits of the exported folder equal verl's log-probs, up to bf16 weights."""
+@pytest.mark.parametrize("entropy", [False, True], ids=["lean", "verl"])
+def test_the_export_is_what_was_trained(trained: Path, data: Path, config: SftConfig, entropy: bool) -> None:
+    """The engine's log-probs equal those of transformers, by the lean forward and by verl's own."""
     model = AutoModelForCausalLM.from_pretrained(trained / "model", dtype=torch.float32)
     assert load_file(trained / "model" / "model.safetensors")["model.norm.weight"].dtype == torch.bfloat16
     samples = batches.read(data / "validation.jsonl")
@@ -52,7 +53,7 @@ def test_the_export_is_what_was_trained(trained: Path, data: Path, config: SftCo
     batch = batches.collate([s.ids for s in samples], masks, tokenizer.pad_token_id)
     import verl.utils.tensordict_utils as tu
 
-    tu.assign_non_tensor(batch, compute_loss=False)
+    tu.assign_non_tensor(batch, compute_loss=False, calculate_entropy=entropy)
     rows = worker.infer_batch(batch)["log_probs"].unbind()
     for sample, mask, row in zip(samples, masks, rows, strict=True):
         with torch.no_grad():
