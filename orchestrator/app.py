@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -62,7 +63,7 @@ def serve(config: OrchestratorConfig, ready: Callable[[str], None] = lambda url:
     app = build(config)
     listener = _listen(config.host, config.port)
     url = f"http://{config.host}:{listener.getsockname()[1]}"
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S, lifespan="on")
     )
 
@@ -70,8 +71,18 @@ def serve(config: OrchestratorConfig, ready: Callable[[str], None] = lambda url:
         ready(url)
         await server.serve(sockets=[listener])
 
-    with suppress(KeyboardInterrupt):
-        asyncio.run(run())
+    asyncio.run(run())
+
+
+class _Server(uvicorn.Server):
+    """Takes a signal as the request to stop, and no more: uvicorn's own raises it again afterwards."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -26,14 +26,16 @@ class Spans:
         return loop_time - self._origin
 
     def add(
-        self, kind: SpanKind, start_s: float, end_s: float, turn: int | None = None, **attributes: object
+        self,
+        kind: SpanKind,
+        start_s: float,
+        end_s: float,
+        turn: int | None = None,
+        attributes: Attributes | None = None,
     ) -> None:
         """Record a span whose times are known."""
-        self._spans.append(
-            Span.model_validate(
-                {"kind": kind, "start_s": start_s, "end_s": end_s, "turn": turn, "attributes": attributes}
-            )
-        )
+        span = Span(kind=kind, start_s=start_s, end_s=end_s, turn=turn, attributes=attributes or {})
+        self._spans.append(span)
 
     @contextmanager
     def measure(self, kind: SpanKind, turn: int | None = None) -> Iterator[Attributes]:
@@ -43,7 +45,7 @@ class Spans:
         try:
             yield attributes
         finally:
-            self.add(kind, start, self.now(), turn, **attributes)
+            self.add(kind, start, self.now(), turn, attributes)
 
     def in_order(self) -> list[Span]:
         return sorted(self._spans, key=lambda span: (span.start_s, span.end_s))

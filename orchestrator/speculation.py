@@ -19,7 +19,7 @@ from orchestrator.backends.base import Backend, BackendError, Branch, SamplingPa
 from orchestrator.chat import ChatFormat
 from orchestrator.predictors.base import Candidate, PredictionContext, Predictor
 from orchestrator.schema import Outcome, Prediction, SpanKind
-from orchestrator.spans import Spans
+from orchestrator.spans import Attributes, Spans
 from orchestrator.tools import Observation
 
 
@@ -172,10 +172,9 @@ class SpeculativeTurn:
         if self._branch.finished_at is not None:
             end_s = min(end_s, self._spans.since_start(self._branch.finished_at))
         self._overlap_s = max(0.0, end_s - self._opened_s)
-        self._spans.add(
-            SpanKind.SPECULATIVE_POLICY, self._opened_s, self._opened_s + self._overlap_s, self._turn + 1,
-            committed=committed,
-        )  # fmt: skip
+        end_s = self._opened_s + self._overlap_s
+        attributes: Attributes = {"committed": committed}
+        self._spans.add(SpanKind.SPECULATIVE_POLICY, self._opened_s, end_s, self._turn + 1, attributes)
 
     def _abandon(self, outcome: Outcome, error: str | None = None) -> None:
         self._outcome, self._error = outcome, error

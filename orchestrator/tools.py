@@ -53,7 +53,7 @@ class Tools:
         with self._spans.measure(SpanKind.TOOL, turn) as attributes:
             result = await self._sandbox.exec(call.command, call.timeout_s)
             simulated = simulated_s(self._latency, self._seed, turn)
-            attributes |= {"kind": call.kind, "exit_code": result.exit_code, "simulated_s": simulated}
+            attributes |= {"command": call.kind, "exit_code": result.exit_code, "simulated_s": simulated}
             if simulated:
                 await asyncio.sleep(simulated)
         text = canonical(result, self._observation_limit)

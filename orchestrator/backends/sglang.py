@@ -35,6 +35,7 @@ class SGLangBackend:
         connect_timeout_s: float = 5.0,
         stream_interval: int = 1,
         api_key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ):
         """`timeout_s`: longest silence within one answer; `stream_interval`: tokens to a chunk."""
         self._where = f"the {name} engine at {url}"
@@ -47,6 +48,7 @@ class SGLangBackend:
             timeout=httpx.Timeout(timeout_s, connect=connect_timeout_s, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            transport=transport,
             trust_env=False,
         )
 
@@ -70,6 +72,8 @@ class SGLangBackend:
                 raise BackendError(f"{self._where} ended its answer after {reader.sent} tokens, unfinished")
         except httpx.HTTPError as error:
             raise self._failure(error, f"after {reader.sent} tokens") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise BackendError(f"{self._where} answered with what no SGLang of this version sends") from error
         except (GeneratorExit, asyncio.CancelledError):
             if not reader.finished:
                 self._abort(request_id)

@@ -1,4 +1,4 @@
-"""One turn: a tool of `tool_s` seconds against a prediction after `predict_s`, and branches of 1 s (10 tokens)."""
+"""One turn: a tool of `tool_s` seconds, a prediction after `predict_s`, branches of 1 s (10 tokens)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class UndroppableBranches(ScriptedBackend):
     async def open(self, *args: Any) -> Any:
         branches = await super().open(*args)
         for branch in branches:
-            branch.drop = self._failing(branch.drop)
+            object.__setattr__(branch, "drop", self._failing(branch.drop))
         return branches
 
     @staticmethod

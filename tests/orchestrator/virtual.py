@@ -69,7 +69,12 @@ def cancel_everywhere(make: Callable[[], Coroutine[Any, Any, object]], check: Ca
         assert isinstance(loop, VirtualLoop)
         task = asyncio.create_task(make())
         first = loop.iteration
-        loop.on_iteration = lambda now: task.cancel() if now == first + iteration else None
+
+        def cancel(now: int) -> None:
+            if now == first + iteration:
+                task.cancel()
+
+        loop.on_iteration = cancel
         await asyncio.wait({task})
         check()
         left = asyncio.all_tasks() - {asyncio.current_task()}

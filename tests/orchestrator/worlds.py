@@ -1,0 +1,195 @@
+"""A world without processes: a scripted policy and world model, and sandboxes that answer from a table."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.backends.base import BackendError, Branch, SamplingParams
+from orchestrator.backends.scripted import Script, ScriptedBackend
+from orchestrator.predictors.world_model import WorldModelPredictor
+from orchestrator.record import RolloutRecord, RolloutSpec
+from orchestrator.rollout import World, run_rollout
+from orchestrator.schema import Limits, Rollout, Sampling, SpeculationMode, ToolLatency
+from tasks.observation import canonical
+from tasks.sandbox.base import ExecResult, SandboxError
+from tasks.task import Task
+from tasks.tools import render_action
+from tests.orchestrator import qwen_like
+
+CHAT = qwen_like.chat()
+TOKENIZER = qwen_like.tokenizer()
+PROMPT_ENDS = 2
+"""End tokens in a prompt: after the system text and after the instruction."""
+
+Answer = tuple[str, float]
+"""What a command prints, and the seconds it takes."""
+
+
+def task(agent_timeout_s: float = 120.0) -> Task:
+    return Task("family/1", "family", "List the files.", Path("/nowhere"), agent_timeout_s)
+
+
+@dataclass
+class FakeSandbox:
+    """Answers a command from `answers`; `error` is raised by the method it names."""
+
+    answers: dict[str, Answer]
+    reward: float = 1.0
+    error: str = ""
+    calls: list[str] = field(default_factory=list)
+
+    async def start(self) -> None:
+        await self._step("start")
+
+    async def exec(self, command: str, timeout_s: float | None = None) -> ExecResult:
+        self.calls.append(command)
+        text, seconds = self.answers[command]
+        await asyncio.sleep(seconds)
+        self._fail("exec")
+        return ExecResult(text.encode(), b"", 0, duration_s=seconds)
+
+    async def verify(self, tests: Path, timeout_s: float) -> float:
+        await self._step("verify")
+        return self.reward
+
+    async def stop(self) -> None:
+        await self._step("stop")
+
+    async def _step(self, name: str) -> None:
+        self.calls.append(name)
+        await asyncio.sleep(0.1)
+        self._fail(name)
+
+    def _fail(self, name: str) -> None:
+        if self.error == name:
+            raise SandboxError(f"sandbox family/1 failed at {name}")
+
+    async def read(self, path: str) -> bytes:
+        raise FileNotFoundError(path)
+
+    async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        raise NotImplementedError
+
+
+def turn_of(ids: Sequence[int]) -> int:
+    """Which turn's action follows these ids."""
+    return (list(ids).count(CHAT.end_id) - PROMPT_ENDS) // 2
+
+
+def actor(texts: Sequence[str]) -> Callable[[Sequence[int], SamplingParams], list[int]]:
+    """A policy that says `texts` in turn; the number it adds depends on every id before and on the seed."""
+
+    def script(ids: Sequence[int], params: SamplingParams) -> list[int]:
+        context = f"{list(ids)} {params.seed} {params.temperature}".encode()
+        number = int.from_bytes(hashlib.blake2b(context, digest_size=2).digest())
+        return [*TOKENIZER.encode(texts[turn_of(ids)].replace("NUMBER", str(number))), CHAT.end_id]
+
+    return script
+
+
+class FragileBackend(ScriptedBackend):
+    """Its `broken` branches, by number, die after four tokens; ordinary requests do not."""
+
+    def __init__(self, script: Script, tokens_per_s: float, broken: set[int]):
+        super().__init__(script, tokens_per_s=tokens_per_s)
+        self._broken = broken
+        self._opened = 0
+        self._dying = ScriptedBackend(self._die, tokens_per_s=tokens_per_s)
+
+    def _die(self, ids: Sequence[int], params: SamplingParams) -> Iterator[int]:
+        yield from list(self._script(ids, params))[:5]
+        raise BackendError("the policy engine at nowhere died after 4 tokens")
+
+    async def open(
+        self, parent: Sequence[int], candidates: Sequence[Sequence[int]], params: SamplingParams
+    ) -> list[Branch]:
+        engine = self._dying if self._opened in self._broken else self
+        self._opened += 1
+        return [self.branches.open(engine.generate([*parent, *ids], params)) for ids in candidates]
+
+
+def bash(command: str) -> str:
+    return render_action("Number NUMBER.", command)
+
+
+DONE = render_action("Solved, NUMBER.", None)
+
+
+def foreteller(texts: Sequence[str]) -> Callable[[Sequence[int], SamplingParams], list[int]]:
+    """A world model that predicts `texts` in turn."""
+
+    def script(ids: Sequence[int], params: SamplingParams) -> list[int]:
+        assert tuple(ids[-len(CHAT.opening) :]) == CHAT.opening
+        assert params.temperature == 0
+        rendered = CHAT.observation(texts[turn_of(ids[: -len(CHAT.opening)])])
+        return list(rendered.token_ids[rendered.body_start : rendered.body_end])
+
+    return script
+
+
+def printed(text: str) -> str:
+    """The observation of a command that prints `text`."""
+    return canonical(ExecResult(text.encode(), b"", 0))
+
+
+@dataclass
+class Stage:
+    """Everything that a rollout needs, with knobs; `run` runs one."""
+
+    actions: Sequence[str]
+    answers: dict[str, Answer]
+    predictions: Sequence[str] = ()
+    reward: float = 1.0
+    sandbox_error: str = ""
+    policy_tokens_per_s: float = 50.0
+    world_model_tokens_per_s: float = 200.0
+    sandboxes: list[FakeSandbox] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.policy: ScriptedBackend = ScriptedBackend(
+            actor(self.actions), tokens_per_s=self.policy_tokens_per_s
+        )
+        self.world_model = ScriptedBackend(
+            foreteller(self.predictions), tokens_per_s=self.world_model_tokens_per_s
+        )
+
+    @property
+    def world(self) -> World:
+        return World(self.policy, WorldModelPredictor(self.world_model, CHAT, 200), CHAT, self._sandbox, 2000)
+
+    def _sandbox(self, _: Task) -> FakeSandbox:
+        self.sandboxes.append(FakeSandbox(self.answers, self.reward, self.sandbox_error))
+        return self.sandboxes[-1]
+
+    def check_nothing_left(self) -> None:
+        assert len(self.policy.branches) == self.policy.running == self.world_model.running == 0
+        assert all(sandbox.calls[-1] == "stop" for sandbox in self.sandboxes)
+
+    def record(
+        self,
+        mode: SpeculationMode = SpeculationMode.ALWAYS,
+        seed: int = 0,
+        limits: Limits | None = None,
+        tool_latency: ToolLatency | None = None,
+    ) -> RolloutRecord:
+        limits = limits or Limits(max_tokens=100_000)
+        spec = RolloutSpec("r1", "family/1", "family", mode, seed, Sampling(), limits, tool_latency)
+        return RolloutRecord(spec)
+
+    async def run(self, record: RolloutRecord | None = None, agent_timeout_s: float = 120.0) -> Rollout:
+        record = record or self.record()
+        await run_rollout(self.world, task(agent_timeout_s), record)
+        self.check_nothing_left()
+        return record.snapshot()
+
+
+def stage(commands: Iterable[str] = ("ls", "cat a.txt", "pwd"), **options: object) -> Stage:
+    """Three turns and done: the first two observations are predicted, the third is not."""
+    actions = [*map(bash, commands), DONE]
+    answers = {"ls": ("a.txt\n", 2.0), "cat a.txt": ("", 0.5), "pwd": ("/work\n", 1.0)}
+    predictions = [printed("a.txt"), printed(""), printed("/home")]
+    return Stage(actions, answers, predictions, **options)  # type: ignore[arg-type]
