@@ -87,7 +87,7 @@ class Driver:
             self.control.send(verb, str(len(archive)), payload=archive)
             answer = await self._wait(reply)
         finally:
-            message = self.stderr.end()[0].decode(errors="replace").strip()
+            message = self.stderr.end()[0].decode(errors="replace").strip().replace("\n", "; ")
         if answer != "unpacked 0":
             raise self._error(f"could not unpack its {verb}: {message or answer}")
 

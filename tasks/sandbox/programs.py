@@ -21,7 +21,7 @@ exec 200<&0 202>&2 0</dev/null 2>/dev/null
 umask 022
 field() { IFS= read -r -d '' -u 200 "$1" || exit 0; }
 unpack() {
-  head -c "$1" <&200 | tar -x -p --no-same-owner -f - -C "$2" 2>&202
+  head -c "$1" <&200 | tar -x -p --no-same-owner --delay-directory-restore -f - -C "$2" 2>&202
   printf 'unpacked %s\0' $? >&200
 }
 printf 'ready\0' >&200

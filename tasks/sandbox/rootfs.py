@@ -30,12 +30,11 @@ def read(pid: int, path: str) -> bytes:
                 os.close(parent)
     except OSError as error:
         raise FileNotFoundError(f"{path}: {error.strerror} in the sandbox") from None
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_READ:
+        os.close(fd)
+        raise FileNotFoundError(f"{path}: not a regular file of at most {LARGEST_READ} bytes")
     with open(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_READ:
-            raise FileNotFoundError(
-                f"{path}: not a regular file of at most {LARGEST_READ} bytes in the sandbox"
-            )
         return file.read(LARGEST_READ)
 
 

@@ -36,7 +36,8 @@ def test_a_written_task_reads_back(tmp_path: Path) -> None:
     assert path == tmp_path / "making" / "7"
     assert (task.id, task.family, task.instruction) == ("making/7", "making", "Make the file result.")
     assert (task.agent_timeout_s, task.verifier_timeout_s, task.memory_mb) == (120.0, 30.0, 512)
-    assert task.metadata["seed"] == 7 and task.setup == path / "environment" / "setup.sh"
+    assert task.metadata["seed"] == 7
+    assert task.setup == path / "environment" / "setup.sh"
     assert (task.files / "notes/a.txt").read_text() == "größe\n"
     assert (task.files / "run.sh").stat().st_mode & 0o777 == 0o755
 
@@ -45,7 +46,8 @@ def test_writing_again_replaces_the_whole(tmp_path: Path) -> None:
     path = write_task(TASK, tmp_path)
     (path / "environment/files/stale").touch()
     assert write_task(dataclasses.replace(TASK, setup_sh=None, executable=frozenset()), tmp_path) == path
-    assert not (path / "environment/files/stale").exists() and load_task(path).setup is None
+    assert not (path / "environment/files/stale").exists()
+    assert load_task(path).setup is None
     assert [child.name for child in path.parent.iterdir()] == ["7"]
 
 
@@ -106,16 +108,31 @@ def folder(name: str) -> Callable[[Path], object]:
         (lambda path: (path / "instruction.md").write_bytes(b"\xff"), r"not UTF-8"),
         (edit("task.toml", "= 3"), r"task.toml is not valid TOML .*line 1"),
         (edit("task.toml", "agent = 3"), r"agent must be a table, not 3"),
-        (edit("task.toml", '[agent]\ntimeout_sec = "60"'), r"agent.timeout_sec must be a number above 0, not '60'"),
+        (
+            edit("task.toml", '[agent]\ntimeout_sec = "60"'),
+            r"agent.timeout_sec must be a number above 0, not '60'",
+        ),
         (edit("task.toml", "[agent]\ntimeout_sec = true"), r"agent.timeout_sec must be a number above 0"),
-        (edit("task.toml", "[verifier]\ntimeout_sec = 0"), r"verifier.timeout_sec must be a number above 0, not 0"),
-        (edit("task.toml", "[verifier]\ntimeout_sec = inf"), r"verifier.timeout_sec must be a number above 0"),
+        (
+            edit("task.toml", "[verifier]\ntimeout_sec = 0"),
+            r"verifier.timeout_sec must be a number above 0, not 0",
+        ),
+        (
+            edit("task.toml", "[verifier]\ntimeout_sec = inf"),
+            r"verifier.timeout_sec must be a number above 0",
+        ),
         (edit("task.toml", "[environment]\nmemory_mb = []"), r"environment.memory_mb must be a number"),
         (edit("task.toml", '[environment]\nmemory = "much"'), r"environment.memory must be like"),
         (edit("task.toml", "[metadata]\nfamily = 3"), r"metadata.family must be a string"),
-        (append("environment/Dockerfile", "RUN pip install numpy"), r"'RUN pip install numpy' is not supported yet"),
+        (
+            append("environment/Dockerfile", "RUN pip install numpy"),
+            r"'RUN pip install numpy' is not supported yet",
+        ),
         (edit("environment/Dockerfile", "FROM ubuntu:24.04"), r"'FROM ubuntu:24.04' is not supported yet"),
-        (edit("environment/Dockerfile", "FROM debian:12-slim"), r"an instruction is missing: the only form is"),
+        (
+            edit("environment/Dockerfile", "FROM debian:12-slim"),
+            r"an instruction is missing: the only form is",
+        ),
         (remove("environment/setup.sh"), r"'COPY setup.sh /tmp/setup.sh' is not supported yet"),
     ],
 )
@@ -124,7 +141,8 @@ def test_each_defect_gets_a_sentence(change: Callable[[Path], object], says: str
     change(path)
     with pytest.raises(TaskError, match=says) as error:
         load_task(path)
-    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_path_that_is_no_folder(tmp_path: Path) -> None:
@@ -136,6 +154,8 @@ def test_a_directory_made_elsewhere_needs_no_metadata(tmp_path: Path) -> None:
     path = write_task(TASK, tmp_path / "tasks")
     (path / "task.toml").write_text('version = "1.0"\n[environment]\nmemory = "2G"\n')
     text = (path / "environment/Dockerfile").read_text()
-    (path / "environment/Dockerfile").write_text("# made by hand\n\n" + text.replace("WORKDIR ", "WORKDIR   "))
+    (path / "environment/Dockerfile").write_text(
+        "# made by hand\n\n" + text.replace("WORKDIR ", "WORKDIR   ")
+    )
     task = load_task(path)
     assert (task.id, task.family, task.memory_mb) == ("making/7", "making", 2048)

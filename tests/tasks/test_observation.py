@@ -13,7 +13,9 @@ from tasks.sandbox.base import ExecResult
 
 noise = st.one_of(
     st.binary(max_size=200),
-    st.lists(st.sampled_from([b"\x1b", b"[", b"]", b"0;31m", b"\x07", b"a", b" ", b"\n", b"\xff", b"\x1b[1K"])).map(b"".join),
+    st.lists(
+        st.sampled_from([b"\x1b", b"[", b"]", b"0;31m", b"\x07", b"a", b" ", b"\n", b"\xff", b"\x1b[1K"])
+    ).map(b"".join),
 )
 
 
@@ -59,8 +61,10 @@ def test_any_output_gives_a_clean_bounded_text(stdout: bytes, stderr: bytes, cod
     text = canonical(ExecResult(stdout, stderr, code), limit)
     ending = f"\n(exit_code={code})"
     body = text.removesuffix(ending)
-    assert text.endswith(ending) and body
-    assert text == text.strip() and body == body.strip()
+    assert text.endswith(ending)
+    assert body
+    assert text == text.strip()
+    assert body == body.strip()
     assert "\x1b" not in text
     assert len(body) <= max(limit + len(CUT) + 1, len("(no output)"))
     assert text.encode().decode() == text

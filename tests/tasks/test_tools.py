@@ -28,7 +28,8 @@ def test_done_has_no_arguments() -> None:
 def test_arguments_are_what_the_model_gave() -> None:
     parsed = parse_action(call('{"name": "bash", "arguments": {"command": "ls", "timeout": 2}}'))
     assert parsed == ToolCall("bash", "I act.", "ls", 2.0)
-    assert isinstance(parsed, ToolCall) and parsed.arguments == {"command": "ls", "timeout": 2.0}
+    assert isinstance(parsed, ToolCall)
+    assert parsed.arguments == {"command": "ls", "timeout": 2.0}
 
 
 def test_white_space_around_the_parts_does_not_matter() -> None:
@@ -48,7 +49,10 @@ def test_white_space_around_the_parts_does_not_matter() -> None:
         (call("[" * 100_000), "nested too deeply"),
         (call('{"name": "bash", "arguments": {"command": "ls", "timeout": NaN}}'), "NaN is no number"),
         (call('{"name": "bash", "arguments": {"command": "a", "command": "b"}}'), "a key appears twice"),
-        (call('{"name": "bash", "arguments": {"command": "a", "timeout": ' + "1" * 9999 + "}}"), "not valid JSON"),
+        (
+            call('{"name": "bash", "arguments": {"command": "a", "timeout": ' + "1" * 9999 + "}}"),
+            "not valid JSON",
+        ),
         (call("[]"), "keys name and arguments"),
         (call('{"name": "bash"}'), "keys name and arguments"),
         (call('{"name": "bash", "arguments": {"command": "a"}, "id": 1}'), "keys name and arguments"),
@@ -74,14 +78,19 @@ def test_white_space_around_the_parts_does_not_matter() -> None:
 def test_anything_else_gets_a_sentence(text: str, says: str) -> None:
     error = parse_action(text)
     assert isinstance(error, ParseError)
-    assert says in error.message and error.message.startswith("Error: ") and error.message.endswith(".")
-    assert len(error.message) < 250 and str(error) == error.message
+    assert says in error.message
+    assert error.message.startswith("Error: ")
+    assert error.message.endswith(".")
+    assert len(error.message) < 250
+    assert str(error) == error.message
 
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
-@given(words.map(str.strip).filter(lambda text: "<tool_call>" not in text), st.none() | words.filter(str.strip))
+@given(
+    words.map(str.strip).filter(lambda text: "<tool_call>" not in text), st.none() | words.filter(str.strip)
+)
 @example("I print a tag.", "echo '</tool_call><tool_call>' \"\\\\\" <<X\n\tü\u2028\nX")
 def test_parsing_inverts_rendering(thought: str, command: str | None) -> None:
     parsed = parse_action(render_action(thought, command))
