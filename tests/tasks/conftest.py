@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from hypothesis import settings
 
 from tasks.sandbox.base import SandboxLimits
 from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+
+settings.register_profile("tasks", deadline=None, derandomize=True)
+settings.load_profile("tasks")
 
 
 @pytest_asyncio.fixture

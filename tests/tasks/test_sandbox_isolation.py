@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -222,23 +223,24 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def shared_copy() -> Iterator[Path]:
-    """A copy of the package that every user of this machine may read."""
+def public_folder() -> Iterator[Path]:
+    """A folder that every user of this machine may read (pytest's own are private)."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        shutil.copytree(REPOSITORY / "tasks", folder / "tasks", ignore=shutil.ignore_patterns("__pycache__"))
-        subprocess.run(["chmod", "-R", "a+rX", name], check=True)
-        yield folder
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all these tests already")
-def test_an_ordinary_user_can_have_sandboxes(shared_copy: Path) -> None:
+def test_an_ordinary_user_can_have_sandboxes(public_folder: Path) -> None:
+    shutil.copytree(
+        REPOSITORY / "tasks", public_folder / "tasks", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    subprocess.run(["chmod", "-R", "a+rX", public_folder], check=True)
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
     if python is None:
         pytest.skip("the interpreter is not readable for other users")
     become = ["setpriv", "--reuid", "60123", "--regid", "60123", "--clear-groups"]
-    environment = {"PYTHONPATH": str(shared_copy), "PATH": os.environ["PATH"]}
+    environment = {"PYTHONPATH": str(public_folder), "PATH": os.environ["PATH"]}
     run = subprocess.run(
         [*become, python, "-c", SCRIPT.replace("WAIT", "")], env=environment, capture_output=True, timeout=60
     )
@@ -253,9 +255,7 @@ def test_a_killed_host_leaves_no_sandbox_behind() -> None:
         host.send_signal(signal.SIGKILL)
         host.wait()
     try:
-        # A pidfd is readable once its process is dead; the first process is the last of its namespace to go.
-        import select
-
+        # A pidfd is readable once its process is dead; the first of a namespace is the last of it to go.
         assert select.select([first], [], [], 10)[0]
     finally:
         os.close(first)
@@ -274,12 +274,10 @@ async def test_without_bubblewrap_one_sentence_says_what_to_install(monkeypatch:
 
 
 async def test_where_namespaces_are_forbidden_one_sentence_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, public_folder: Path
 ) -> None:
-    refusing = tmp_path / "bwrap"
+    refusing = public_folder / "bwrap"
     refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
     refusing.chmod(0o755)
     real = bubblewrap._program
     monkeypatch.setattr(bubblewrap, "_program", lambda name: str(refusing) if name == "bwrap" else real(name))
