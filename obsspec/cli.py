@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from obsspec.commands import config, engine, orchestrator, up
+from obsspec.commands import config, demo, engine, evaluate, orchestrator, up, warmstart
 
 app = typer.Typer(
     name="obsspec",
@@ -22,14 +22,20 @@ app.add_typer(config.app, name="config")
 app.command("engine")(engine.engine)
 app.command("orchestrator")(orchestrator.orchestrator)
 app.command("up")(up.up)
+app.command("demo")(demo.demo)
+app.command("evaluate")(evaluate.evaluate)
+app.command("warmstart")(warmstart.warmstart)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    from obsspec.errors import EXIT_CODES
-
     try:
         app()
-    except tuple(EXIT_CODES) as error:
+    except Exception as error:
+        from obsspec.errors import exit_status
+
+        status = exit_status(error)
+        if status is None:
+            raise
         print(f"obsspec: {error}", file=sys.stderr)
-        sys.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
+        sys.exit(status)

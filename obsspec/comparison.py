@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ from orchestrator.report import Report, by_command_kind, by_family, report
 from orchestrator.schema import NoLatency, Rollout, ToolLatency
 
 SAMPLING_NOTE = (
-    "Both ways use the same tasks and seeds, but this engine does not honour seeds yet: at temperature above 0 "
-    "the two differ by sampling, so compare averages, not single rollouts."
+    "Both ways use the same tasks and seeds, but this engine does not honour seeds yet: at temperature above "
+    "0 the two differ by sampling, so compare averages, not single rollouts."
 )
 BOOTSTRAPS = 2000
 
@@ -37,9 +37,10 @@ class Comparison:
         """What stands behind a tool's latency, in words."""
         if not isinstance(self.tool_latency, ToolLatency):
             return "none simulated: tools run at the speed of this machine"
+        mean, sigma = self.tool_latency.mean_s, self.tool_latency.sigma
         return (
-            f"simulated: each tool call waits a seeded log-normal time (mean {self.tool_latency.mean_s:g} s, "
-            f"sigma {self.tool_latency.sigma:g}) that stands for a remote sandbox, on top of its real run time"
+            f"simulated: each tool call waits a seeded log-normal time (mean {mean:g} s, sigma {sigma:g}) "
+            "that stands for a remote sandbox, on top of its real run time"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -88,15 +89,23 @@ class Comparison:
     def rows(self) -> list[tuple[str, str, str]]:
         """The table: name, sequential, speculative."""
         data = self.as_json()
-        before, after = data["agent_latency_s"]["sequential"], data["agent_latency_s"]["speculative"]
         low, high = data["latency_reduction_ci95"]
-        both = [("success", *(percent(data["success_rate"][m]) for m in _MODES))]
-        both += [("turns", *(number(data["turns"][m]) for m in _MODES))]
-        both += [
-            (f"agent latency {q}", number(before[q], " s"), number(after[q], " s"))
-            for q in ("mean", "p50", "p95")
+
+        def pair(name: str, show: Callable[[str], str]) -> tuple[str, str, str]:
+            return name, show("sequential"), show("speculative")
+
+        def latency_row(quantile: str) -> tuple[str, str, str]:
+            return pair(
+                f"agent latency {quantile}",
+                lambda mode: number(data["agent_latency_s"][mode][quantile], " s"),
+            )
+
+        both = [
+            pair("success", lambda mode: percent(data["success_rate"][mode])),
+            pair("turns", lambda mode: number(data["turns"][mode])),
+            *(latency_row(q) for q in ("mean", "p50", "p95")),
+            pair("latency per turn", lambda mode: number(data["latency_per_turn_s"][mode], " s")),
         ]
-        both += [("latency per turn", *(number(data["latency_per_turn_s"][m], " s") for m in _MODES))]
         alone = [
             (
                 "latency reduction",
@@ -162,9 +171,6 @@ class Comparison:
         return float(1 - times[:, 1].mean() / times[:, 0].mean()), float(low), float(high)
 
 
-_MODES = ("sequential", "speculative")
-
-
 def percent(value: float | None) -> str:
     return "n/a" if value is None else f"{100 * value:.1f}%"
 
@@ -173,12 +179,10 @@ def number(value: float | None, unit: str = "") -> str:
     return "n/a" if value is None else f"{value:.2f}{unit}"
 
 
-def _latency(figures: Report) -> dict[str, float] | None:
-    return (
-        asdict(figures.agent_latency_s)
-        if figures.agent_latency_s
-        else {"mean": None, "p50": None, "p95": None}
-    )
+def _latency(figures: Report) -> dict[str, float | None]:
+    if figures.agent_latency_s is None:
+        return dict.fromkeys(("mean", "p50", "p95"))
+    return asdict(figures.agent_latency_s)
 
 
 def _per_turn(rollouts: Sequence[Rollout]) -> float | None:

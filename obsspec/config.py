@@ -43,8 +43,8 @@ class EngineConfig(Frozen):
     """Folder of the model, as transformers saves it; relative to the project."""
     host: str = "127.0.0.1"
     """Address to listen on."""
-    port: int = Field(default=0, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one, where one command starts everything."""
+    port: int = Field(default=0, ge=0, le=55_535)
+    """Port to listen on (SGLang adds 10,000 for a second one); 0 takes a free one."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the model runs."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -26,6 +27,8 @@ from tasks.harbor import load_task, write_task
 from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.tools import render_action
 
+CHUNK = 50
+"""Demonstrations that a process makes before it reports."""
 VALIDATION_SEED = EVAL_SEED + 500_000_000
 """First seed of validation tasks: they draw from the evaluation's names, and evaluation never uses them."""
 
@@ -46,43 +49,70 @@ class DemonstrationConfig(BaseModel):
 
 
 def collect(
-    config: DemonstrationConfig, out: Path, progress: Callable[[int, int], None]
+    config: DemonstrationConfig, folder: Path, progress: Callable[[int, int], None]
 ) -> list[Demonstration]:
-    """Make all demonstrations; writes `out/demonstrations.jsonl` and returns them, validation last.
+    """Make all demonstrations, or what is left of them when an earlier call with this config was cut short.
 
-    `progress(done, total)` is called as chunks finish. Raises RuntimeError for an expert that fails its task.
+    Writes `folder`/demonstrations.jsonl and returns it: seed by seed, the families in turn, validation
+    last. `progress(done, total)` is called as chunks finish. Raises RuntimeError for an expert that fails
+    its task.
     """
-    seeds = list(range(config.per_family)) + [
-        VALIDATION_SEED + i for i in range(config.validation_per_family)
-    ]
-    chunks = [(name, seeds[i : i + 50], config.slips) for i in range(0, len(seeds), 50) for name in FAMILIES]
-    total, made = len(seeds) * len(FAMILIES), 0
-    parts: dict[int, list[Demonstration]] = {}
-    with ProcessPoolExecutor(config.processes, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(_demonstrate_seeds, *chunk): i for i, chunk in enumerate(chunks)}
-        for future in as_completed(futures):
-            parts[futures[future]] = future.result()
-            made += len(future.result())
-            progress(made, total)
-    demonstrations = [demonstration for i in sorted(parts) for demonstration in parts[i]]
-    failed = [d.task_id for d in demonstrations if d.reward != 1.0]
+    folder.mkdir(parents=True, exist_ok=True)
+    final, part, stamp = (folder / name for name in ("demonstrations.jsonl", "part.jsonl", "config.json"))
+    wanted = config.model_dump_json()
+    if not (stamp.is_file() and stamp.read_text() == wanted):
+        final.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+        stamp.write_text(wanted)
+    if final.is_file():
+        return read(final)
+    made = read(part) if part.is_file() else []
+    _write(made, part)
+    seeds = [*range(config.per_family), *(VALIDATION_SEED + i for i in range(config.validation_per_family))]
+    missing = Counter((name, seed) for name in FAMILIES for seed in seeds) - Counter(map(_key, made))
+    with (
+        ProcessPoolExecutor(config.processes, mp_context=get_context("spawn")) as pool,
+        part.open("a") as file,
+    ):
+        chunks = [pool.submit(_demonstrate, chunk, config.slips) for chunk in _chunks(list(missing))]
+        for chunk in as_completed(chunks):
+            made += chunk.result()
+            file.writelines(json.dumps(asdict(d), ensure_ascii=False) + "\n" for d in chunk.result())
+            file.flush()
+            progress(len(made), len(seeds) * len(FAMILIES))
+    failed = [d.task_id for d in made if d.reward != 1.0]
     if failed:
         raise RuntimeError(
             f"{len(failed)} experts failed their tasks, the first is {failed[0]}: repair the family"
         )
-    with (out / "demonstrations.jsonl").open("w") as file:
-        file.writelines(json.dumps(asdict(d), ensure_ascii=False) + "\n" for d in demonstrations)
-    return demonstrations
+    made.sort(key=lambda d: (_key(d)[1], d.family))
+    _write(made, part)
+    part.rename(final)
+    return made
 
 
 def read(path: Path) -> list[Demonstration]:
-    """Demonstrations from a file that `collect` wrote."""
-    lines = (json.loads(line) for line in path.read_text().splitlines())
-    return [Demonstration(**{**d, "acts": tuple(Act(**act) for act in d["acts"])}) for d in lines]
+    """Demonstrations from a file that `collect` wrote; a last line that was cut short does not count."""
+    lines = path.read_text().splitlines(keepends=True)
+    whole = (json.loads(line) for line in lines if line.endswith("\n"))
+    return [Demonstration(**{**d, "acts": tuple(Act(**act) for act in d["acts"])}) for d in whole]
+
+
+def _write(demonstrations: Iterable[Demonstration], path: Path) -> None:
+    path.write_text("".join(json.dumps(asdict(d), ensure_ascii=False) + "\n" for d in demonstrations))
+
+
+def _key(demonstration: Demonstration) -> tuple[str, int]:
+    """Family and seed."""
+    return demonstration.family, int(demonstration.task_id.rpartition("/")[2])
+
+
+def _chunks(tasks: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    return [tasks[i : i + CHUNK] for i in range(0, len(tasks), CHUNK)]
 
 
 def is_validation(demonstration: Demonstration) -> bool:
-    return int(demonstration.task_id.rpartition("/")[2]) >= VALIDATION_SEED
+    return _key(demonstration)[1] >= VALIDATION_SEED
 
 
 def texts(demonstrations: Iterable[Demonstration]) -> Iterator[str]:
@@ -106,11 +136,11 @@ def trajectory(demonstration: Demonstration, chat: ChatFormat, tokenizer: ModelT
     return growing.to_schema()
 
 
-def _demonstrate_seeds(family: str, seeds: list[int], slips: float) -> list[Demonstration]:
+def _demonstrate(tasks: list[tuple[str, int]], slips: float) -> list[Demonstration]:
     async def run() -> list[Demonstration]:
         made = []
         with tempfile.TemporaryDirectory(prefix="obsspec-demonstrations-") as root:
-            for seed in seeds:
+            for family, seed in tasks:
                 generated = FAMILIES[family].generate(seed)
                 task = load_task(write_task(generated, Path(root)))
                 made.append(await demonstrate(generated, task, NamespaceSandbox.for_task(task), slips))

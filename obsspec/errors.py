@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from orchestrator.backends.base import BackendError
-from tasks.sandbox.base import SandboxError
-from tasks.task import TaskError
-
 
 class ConfigError(ValueError):
     """A configuration that cannot be used: the key, the file, and what to write instead."""
@@ -15,11 +11,17 @@ class ProcessError(RuntimeError):
     """A process that could not be started, or ended by itself: its name and the end of its log."""
 
 
-EXIT_CODES: dict[type[Exception], int] = {
-    ConfigError: 2,
-    TaskError: 2,
-    ProcessError: 1,
-    BackendError: 1,
-    SandboxError: 1,
-}
-"""What the command line catches, and the status it then exits with (2: the input was wrong)."""
+def exit_status(error: Exception) -> int | None:
+    """What the command exits with (2: wrong input, 1: something failed); None for a defect of ours."""
+    # Imported here: most commands fail with none of these, and all would wait for them.
+    from orchestrator.backends.base import BackendError
+    from orchestrator.client import OrchestratorError
+    from orchestrator.tokenizer import ChatFormatError
+    from tasks.sandbox.base import SandboxError
+    from tasks.task import TaskError
+
+    if isinstance(error, ConfigError | ChatFormatError | TaskError):
+        return 2
+    if isinstance(error, ProcessError | BackendError | OrchestratorError | SandboxError):
+        return 1
+    return None

@@ -8,10 +8,14 @@ from obsspec.commands.options import ConfigFile, Overrides
 def orchestrator(config: ConfigFile, overrides: Overrides = None) -> None:
     """Start the rollout service alone; its engines must be running."""
     from obsspec.config import load_config
+    from obsspec.errors import ProcessError
     from obsspec.processes import ports
 
     service = ports.assign(load_config(config, overrides or ())).orchestrator
     ports.require_free("the orchestrator", service.host, service.port)
-    from orchestrator.app import serve
+    from orchestrator.app import ServeError, serve
 
-    serve(service)
+    try:
+        serve(service, ready=lambda url: print(f"Ready: {url}/docs", flush=True))
+    except ServeError as error:
+        raise ProcessError(f"the orchestrator {error}") from error

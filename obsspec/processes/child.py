@@ -76,9 +76,7 @@ class Child:
                 await self._answers()
                 watch.cancel()
         except TimeoutError:
-            raise ProcessError(
-                f"{self.command.name} was not ready after {limit:g} s{self._tail()}"
-            ) from None
+            raise ProcessError(f"{self.command.name} was not ready after {limit:g} s{self._tail()}") from None
 
     async def ended(self) -> NoReturn:
         """Wait for an end nobody asked for, and raise ProcessError about it."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import socket
+from contextlib import suppress
 
 from obsspec.config import ROLES, Config
 from obsspec.errors import ProcessError
+
+_RANGE = range(20_000, 32_000)
 
 
 def require_free(name: str, host: str, port: int) -> None:
@@ -22,11 +26,15 @@ def require_free(name: str, host: str, port: int) -> None:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nothing listened on a moment ago."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nothing listened on a moment ago.
+
+    Below the ports that the kernel hands out for connections, so that none takes it meanwhile.
+    """
+    for port in random.sample(_RANGE, 100):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, suppress(OSError):
+            probe.bind((host, port))
+            return port
+    raise ProcessError(f"no free port on {host}: a hundred between {_RANGE[0]} and {_RANGE[-1]} are taken")
 
 
 def assign(config: Config) -> Config:

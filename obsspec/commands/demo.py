@@ -1,0 +1,77 @@
+"""`obsspec demo`: the same tasks with and without observation speculation, side by side."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from obsspec.commands.options import Overrides
+
+if TYPE_CHECKING:
+    from orchestrator.schema import NoLatency, ToolLatency
+
+
+def demo(
+    config: Annotated[Path, typer.Option("--config", "-c", help="YAML file.")] = Path("configs/tiny.yaml"),
+    overrides: Overrides = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Held-out tasks; each is run both ways.")] = 45,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first task's rollouts.")] = 0,
+    tool_latency: Annotated[
+        str, typer.Option(metavar="MEAN[:SIGMA]|none", help="Simulated seconds added to each tool call.")
+    ] = "1.0:0.6",
+    runs: Annotated[Path, typer.Option(help="Report, picture and logs go into a new folder there.")] = Path(
+        "runs"
+    ),
+    json: Annotated[Path | None, typer.Option(help="Also write report.json to this file.")] = None,
+) -> None:
+    """Start everything, run held-out tasks sequentially and speculatively, compare, stop everything."""
+    from rich.console import Console
+
+    from obsspec import demo as job
+    from obsspec.batch import held_out
+    from obsspec.comparison import SAMPLING_NOTE
+    from obsspec.config import load_config
+    from obsspec.processes.display import starting
+    from obsspec.processes.run import new_folder, run
+    from obsspec.processes.stack import Stack
+    from orchestrator.client import OrchestratorClient
+
+    console = Console(highlight=False, soft_wrap=True)
+    plan = job.Plan(held_out(tasks), seed, parse_latency(tool_latency))
+    checked = load_config(config, overrides or ())
+
+    async def body() -> None:
+        folder = new_folder(runs)
+        async with AsyncExitStack() as stack:
+            with starting(console) as report:
+                up = await stack.enter_async_context(Stack(checked, folder, report=report))
+            client = await stack.enter_async_context(OrchestratorClient(up.service_url))
+            comparison = await job.compare(client, plan, console)
+        job.write(comparison, folder, json)
+        console.print(job.table(comparison))
+        if not comparison.seeds_honoured:
+            console.print(SAMPLING_NOTE)
+        console.print(f"Report, picture and rollouts: {folder}")
+
+    if run(body()):
+        console.print("Stopped.")
+        raise typer.Exit(130)
+
+
+def parse_latency(text: str) -> ToolLatency | NoLatency:
+    """`none`, `MEAN` or `MEAN:SIGMA`, in seconds. Raises ConfigError."""
+    from obsspec.errors import ConfigError
+    from orchestrator.schema import ToolLatency
+
+    if text == "none":
+        return "none"
+    mean, _, sigma = text.partition(":")
+    try:
+        return ToolLatency(mean_s=float(mean), sigma=float(sigma or 0.6))
+    except ValueError:
+        raise ConfigError(
+            f"--tool-latency {text}: write seconds as MEAN or MEAN:SIGMA, such as 1.0:0.6, or none"
+        ) from None
