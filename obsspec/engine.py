@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 
+import httpx
+
 from obsspec.config import EngineConfig, Role
-from obsspec.errors import ConfigError
+from obsspec.errors import ConfigError, ProcessError
 from obsspec.processes import ports
 from obsspec.processes.child import Command
 
@@ -78,3 +80,14 @@ def command(role: Role, engine: EngineConfig, scratch: str | None = None) -> Com
         # Its clients are gone by then; SGLang's own way out of SIGTERM is SIGKILL after 5 s.
         stop_timeout_s=0,
     )
+
+
+async def require_plugin(name: str, url: str) -> None:
+    """Raises ProcessError where a ready engine runs without the plugin, which SGLang itself only logs."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.get(f"{url}/branch", timeout=30)
+    if answer.status_code != 200:
+        raise ProcessError(
+            f"{name} runs without the obsspec plugin (GET {url}/branch answers {answer.status_code}): "
+            f"'make setup' installs its entry point, and the engine's log says why it did not load"
+        )

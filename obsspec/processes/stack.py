@@ -93,6 +93,8 @@ class Stack:
             await self._start(
                 [engine.command(role, each, self._scratch.name) for role, each in self._engines()]
             )
+            for role, each in self._engines():
+                await engine.require_plugin(engine.name(role), each.url)
             if self._service:
                 await self._start([self._orchestrator(resolved)])
         except BaseException:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from obsspec.engine import require_plugin
 from obsspec.errors import ProcessError
 from obsspec.processes import Child, Command
 from obsspec.processes.ports import free_port
@@ -90,6 +91,15 @@ async def test_a_cancelled_wait_leaves_nothing(tmp_path: Path) -> None:
     with descendants(server.pid) as processes:
         await server.stop()
         assert processes.survivors(timeout_s=5) == []
+
+
+async def test_an_engine_without_the_plugin_is_named(tmp_path: Path) -> None:
+    server = child(tmp_path, SERVER)  # answers 404 to GET /branch, as a stock SGLang does
+    await server.start()
+    await server.ready()
+    with pytest.raises(ProcessError, match=r"policy-engine runs without the obsspec plugin.*404.*make setup"):
+        await require_plugin("policy-engine", server.command.ready_url.rstrip("/"))
+    await server.stop()
 
 
 def test_it_dies_with_a_parent_killed_at_once(tmp_path: Path) -> None:
