@@ -31,7 +31,7 @@ class ServeError(RuntimeError):
 
 
 def build(config: OrchestratorConfig) -> FastAPI:
-    """The service that a config describes. Raises ChatFormatError, TaskError or ValueError: one sentence."""
+    """The service that a config describes. Raises ChatFormatError, TaskError or BackendError."""
     chat = ChatFormat(ModelTokenizer.load(config.tokenizer), config.system, TOOLS)
     tasks = TaskIndex(config.task_folders, config.cache)
     engines: dict[str, Backend] = {"policy": create("policy", config.policy)}

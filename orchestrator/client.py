@@ -46,7 +46,7 @@ class OrchestratorClient:
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=httpx.Timeout(timeout_s, pool=None),
-            limits=httpx.Limits(max_connections=max_waits + 8),
+            limits=httpx.Limits(max_connections=max_waits + 8, keepalive_expiry=2.0),
             transport=transport,
             trust_env=False,
         )

@@ -86,7 +86,7 @@ class SpeculativeTurn:
         self._predictor_s: float | None = None
         self._candidate: Candidate | None = None
         self._branch: Branch | None = None
-        self._outcome = Outcome.MISS
+        self._outcome = Outcome.TOOL_FIRST
         self._error: str | None = None
         self._overlap_s = 0.0
         self._discarded = 0
@@ -123,6 +123,7 @@ class SpeculativeTurn:
             failure = Outcome.BRANCH_FAILED
             self._branch = await self._open(candidate)
             self._move(State.SPECULATING)
+            self._outcome = Outcome.MISS
         except Exception as error:
             self._abandon(failure, str(error) or type(error).__name__)
         except asyncio.CancelledError:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from orchestrator.backends.base import Backend
+from orchestrator.backends.base import Backend, BackendError
 from orchestrator.backends.scripted import Script, ScriptedBackend
 from orchestrator.backends.sglang import SGLangBackend
 from orchestrator.config import ScriptedConfig, SGLangConfig
 
 
 def create(role: str, config: SGLangConfig | ScriptedConfig) -> Backend:
-    """The backend for `role` (as in error messages). Raises ValueError for a script that is not there."""
+    """The backend for `role` (as in error messages). Raises BackendError for a script that is not there."""
     if isinstance(config, SGLangConfig):
         return SGLangBackend(
             role,
@@ -35,6 +35,6 @@ def _script(address: str) -> Script:
     try:
         return cast(Script, getattr(importlib.import_module(module), name))
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
+        raise BackendError(
             f"no script at {address!r} ({error}): write it as package.module:function"
         ) from error

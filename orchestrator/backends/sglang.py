@@ -19,6 +19,8 @@ import httpx
 from orchestrator.backends.base import BackendError, Branch, Capabilities, Chunk, FinishReason, SamplingParams
 from orchestrator.backends.emulated import BranchPool
 
+# Idle connections end before the server's own limit of 5 s, so that none is used while it is being closed.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
 _ABORT_TIMEOUT_S = 2.0
 _WEIGHTS_TIMEOUT_S = 600.0
 
@@ -46,7 +48,7 @@ class SGLangBackend:
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=httpx.Timeout(timeout_s, connect=connect_timeout_s, pool=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            limits=_LIMITS,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             transport=transport,
             trust_env=False,
@@ -92,7 +94,7 @@ class SGLangBackend:
     async def capabilities(self) -> Capabilities:
         info = (await self._request("GET", "/model_info")).json()
         return Capabilities(
-            name=f"sglang, {info['model_path']}",
+            name=f"sglang, {info.get('model_path')}",
             branches="emulated",
             seeds=False,
             notes=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orchestrator.schema.base import Frozen
 
@@ -49,6 +49,7 @@ class ToolLatency(Frozen):
 
 
 NoLatency = Literal["none"]
+MOST_ROLLOUTS = 20_000
 
 
 class RolloutRequest(Frozen):
@@ -62,6 +63,12 @@ class RolloutRequest(Frozen):
     sampling: Sampling | None = None
     limits: Limits | None = None
     tool_latency: ToolLatency | NoLatency | None = None
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> RolloutRequest:
+        if (count := len(self.tasks) * self.n) > MOST_ROLLOUTS:
+            raise ValueError(f"{count} rollouts are more than {MOST_ROLLOUTS} in one request: send several")
+        return self
 
 
 class Submitted(Frozen):

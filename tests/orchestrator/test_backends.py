@@ -186,5 +186,5 @@ def test_which_engine_is_a_line_in_the_config() -> None:
     assert isinstance(scripted, ScriptedBackend)
     assert isinstance(create("policy", SGLangConfig(url="http://127.0.0.1:1")), SGLangBackend)
     for address in ("nowhere:script", f"{__name__}:nothing", "no-colon"):
-        with pytest.raises(ValueError, match=r"no script at .* write it as package\.module:function"):
+        with pytest.raises(BackendError, match=r"no script at .* write it as package\.module:function"):
             create("policy", ScriptedConfig(kind="scripted", script=address))

@@ -132,6 +132,7 @@ async def test_tasks_are_listed(tmp_path: Path) -> None:
         ({"tasks": ["csv_edit/1", "../etc"]}, 404, "there is no task '../etc'"),
         ({"tasks": ["broken"]}, 422, "test.sh"),
         ({"tasks": []}, 422, "body.tasks: "),
+        ({"tasks": ["csv_edit/1"] * 100, "n": 1000}, 422, "100000 rollouts are more than 20000"),
         (
             {"tasks": ["csv_edit/1"], "mode": "sometimes"},
             422,

@@ -114,7 +114,8 @@ class Bench:
         return SamplingParams(max_new_tokens=50, seed=length)
 
     async def tool(self) -> Observation:
-        await asyncio.sleep(self.tool_s)
+        if self.tool_s:
+            await asyncio.sleep(self.tool_s)
         if self.tool_error:
             raise self.tool_error
         return Observation(REAL, False, self.tool_s)
@@ -129,7 +130,7 @@ class Bench:
 
     def check_nothing_left(self) -> None:
         assert len(self.policy.branches) == self.policy.running == self.predictor.running == 0
-        assert self.turn.state in ENDED
+        assert self.turn.state in ENDED or self.tool_s == 0
 
     def result(self) -> tuple[TurnResult, float]:
         """The result, and when it was there."""
@@ -182,6 +183,15 @@ def test_miss_drops_the_branch() -> None:
     assert at == pytest.approx(1.05)
     assert result.prediction.discarded_policy_tokens == 5
     assert result.prediction.discarded_world_model_tokens == 5
+
+
+def test_a_tool_that_takes_no_time_is_first() -> None:
+    result, at = Bench(tool_s=0.0).result()
+    assert (result.prediction.outcome, result.prediction.discarded_world_model_tokens, at) == (
+        Outcome.TOOL_FIRST,
+        0,
+        0.0,
+    )
 
 
 def test_the_tool_first_cancels_the_predictor() -> None:
