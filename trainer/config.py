@@ -41,7 +41,7 @@ class OptimizerConfig(Frozen):
 
     name: Literal["muon", "adamw"] = "adamw"
     """Which optimiser."""
-    lr: PositiveFloat = 2e-3
+    lr: PositiveFloat = 1.5e-3
     """Peak learning rate of AdamW."""
     muon_lr: PositiveFloat = 0.02
     """Peak learning rate of Muon (per sqrt(max(1, rows / columns)))."""
