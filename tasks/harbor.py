@@ -128,7 +128,9 @@ def _files(generated: GeneratedTask) -> dict[str, str]:
 def _check_environment(folder: Path) -> None:
     """Only environments that a sandbox can make are accepted; any other is refused, never ignored."""
     file = folder / "Dockerfile"
-    setup = (folder / "setup.sh").is_file()
+    setup = (folder / "setup.sh").exists()
+    if setup:
+        _text(folder / "setup.sh")
     line = dockerfile.unsupported(_text(file), setup)
     if line is not None:
         what = f"the instruction {line!r} is not supported yet" if line else "an instruction is missing"

@@ -13,7 +13,14 @@ EPOCH = 1_704_067_200
 
 
 def pack(folder: Path, owner: int) -> bytes:
-    """The content of `folder` (not the folder's own name). Raises SandboxError on special files."""
+    """The content of `folder` (not the folder's own name). Raises SandboxError."""
+    try:
+        return _pack(folder, owner)
+    except OSError as error:
+        raise SandboxError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
+
+
+def _pack(folder: Path, owner: int) -> bytes:
     buffer = io.BytesIO()
     # Newest first is how a tmpfs lists a folder: last name first here is alphabetical there.
     paths = sorted(folder.rglob("*"), reverse=True)

@@ -19,13 +19,14 @@ _busy: list[Path] = []
 
 
 class MemoryGroup:
-    """One control group; `None` from `create` means that the host allows none."""
+    """A control group of one sandbox."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @classmethod
-    def create(cls, megabytes: int) -> MemoryGroup | None:
+    def around(cls, pid: int, megabytes: int) -> MemoryGroup | None:
+        """A group with a process and all that it starts later; None where the host allows none."""
         parent = _parent()
         if parent is None:
             return None
@@ -35,14 +36,11 @@ class MemoryGroup:
             path.mkdir()
             limit = "memory.max" if (path / "memory.max").exists() else "memory.limit_in_bytes"
             (path / limit).write_text(str(megabytes * 1024 * 1024))
+            (path / "cgroup.procs").write_text(str(pid))
         except OSError:
             _removed(path)
             return None
         return cls(path)
-
-    def add(self, pid: int) -> None:
-        """Move a process, and with it all it starts later, into the group."""
-        (self._path / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
         if not _removed(self._path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from tasks.sandbox.channel import Control, Output
 T = TypeVar("T")
 
 TIMEOUT_EXIT_CODE = 124
+_FROM_INIT = re.compile(r"ready|(?:unpacked|ended) \d{1,3}")
+_FROM_SHELL = re.compile(r"done \d{1,3} .*", re.DOTALL)
 _PATIENCE_S = 20.0
 """How long PID 1 may take for its own small duties on a busy host."""
 
@@ -171,23 +174,28 @@ class Driver:
             raise self._error(f"did not answer within {_PATIENCE_S:.0f} s: is the host overloaded?") from None
 
     def _on_message(self, pid: int, text: str) -> None:
+        """Take a message from PID 1 or the shell; from anyone else, or of another form, it is ignored."""
         if self.init is None:
             self.init = Process.open(pid)
-        elif pid == self.init.pid and text.startswith("ended"):
-            self._on_shell_end()
-        elif pid != self.init.pid and not self._is_shell(pid):
-            return
-        if not self._reply.done():
+        if pid == self.init.pid:
+            valid = _FROM_INIT.fullmatch(text) is not None
+            if text.startswith("ended"):
+                self._on_shell_end()
+        else:
+            valid = self._is_shell(pid) and _FROM_SHELL.fullmatch(text) is not None
+        if valid and not self._reply.done():
             self._reply.set_result(text)
 
     def _is_shell(self, pid: int) -> bool:
-        """The first to speak after a shell was asked for is that shell: nothing else runs then."""
+        """Whether the ready shell speaks. The first word after a shell was asked for makes it ready:
+        nothing else runs then."""
         shell = self._shell
         if shell is None:
             return False
         if shell.process is None:
-            shell.process = Process.open(pid)
-            shell.ready.set_result(None)
+            with suppress(ProcessLookupError):  # dead already: PID 1 will say so
+                shell.process = Process.open(pid)
+                shell.ready.set_result(None)
             return False
         return shell.process.pid == pid
 

@@ -166,15 +166,13 @@ class NamespaceSandbox:
                 raise
             message = driver.stderr.end()[0].decode(errors="replace").strip().replace("\n", "; ")
             raise SandboxError(
-                f"bubblewrap could not make a sandbox ({message}): allow unprivileged user namespaces "
-                "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+                f"bubblewrap could not make a sandbox ({message}): it takes version 0.8 or newer, "
+                "and unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
                 "kernel.apparmor_restrict_unprivileged_userns)"
             ) from None
         driver.stderr.end()
         assert driver.init is not None
-        self._memory = MemoryGroup.create(self.limits.memory_mb)
-        if self._memory is not None:
-            self._memory.add(driver.init.pid)
+        self._memory = MemoryGroup.around(driver.init.pid, self.limits.memory_mb)
 
     async def _run_setup(self, script: Path) -> None:
         result = await self._run(f"bash -c {shlex.quote(script.read_text())}", SETUP_TIMEOUT_S)

@@ -105,6 +105,7 @@ def folder(name: str) -> Callable[[Path], object]:
         (remove("environment/files"), r"files is missing"),
         (edit("instruction.md", " \n"), r"instruction.md is empty"),
         (folder("instruction.md"), r"instruction.md is a folder"),
+        (folder("environment/setup.sh"), r"setup.sh is a folder"),
         (lambda path: (path / "instruction.md").write_bytes(b"\xff"), r"not UTF-8"),
         (edit("task.toml", "= 3"), r"task.toml is not valid TOML .*line 1"),
         (edit("task.toml", "agent = 3"), r"agent must be a table, not 3"),

@@ -281,5 +281,7 @@ async def test_where_namespaces_are_forbidden_one_sentence_says_so(
     refusing.chmod(0o755)
     real = bubblewrap._program
     monkeypatch.setattr(bubblewrap, "_program", lambda name: str(refusing) if name == "bwrap" else real(name))
-    with pytest.raises(SandboxError, match=r"No permissions.*allow unprivileged user namespaces.*sysctl"):
+    with pytest.raises(
+        SandboxError, match=r"No permissions.*version 0.8 or newer, and unprivileged user namespaces.*sysctl"
+    ):
         await NamespaceSandbox(SandboxSpec()).start()

@@ -51,6 +51,12 @@ async def test_files_that_cannot_be_copied_are_an_error(task: Task) -> None:
         await NamespaceSandbox.for_task(task, SandboxLimits(file_mb=2)).start()
 
 
+async def test_tests_that_cannot_be_read_are_an_error(task: Task) -> None:
+    async with NamespaceSandbox.for_task(task) as sandbox:
+        with pytest.raises(SandboxError, match=r"nowhere cannot be read: No such file"):
+            await sandbox.verify(task.path / "nowhere", 1)
+
+
 async def test_the_setup_script_runs_once_in_the_work_folder(task: Task) -> None:
     (task.path / "environment/setup.sh").write_text("pwd >> log; it=lost\n")
     async with NamespaceSandbox.for_task(task) as sandbox:
