@@ -50,7 +50,8 @@ clean:
 .venv/installed: requirements.lock pyproject.toml $(filter .tools/bin/uv,$(UV))
 	@test -n "$(PYTHON)" || { echo "obsspec needs Python 3.11 or 3.12 on the PATH; set PYTHON=… to name one." >&2; exit 1; }
 	@test -x $(BIN)/python || $(UV) venv --quiet --no-python-downloads --python $(PYTHON) .venv
-	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
+	@echo "Installing the environment (12 GB on disk; downloads what the cache of uv lacks)."
+	$(UV) pip sync --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
