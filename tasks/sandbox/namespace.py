@@ -167,8 +167,8 @@ class NamespaceSandbox:
             message = driver.stderr.end()[0].decode(errors="replace").strip().replace("\n", "; ")
             raise SandboxError(
                 f"bubblewrap could not make a sandbox ({message}): it takes version 0.8 or newer, "
-                "and unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
-                "kernel.apparmor_restrict_unprivileged_userns)"
+                "and unprivileged user namespaces (sysctl user.max_user_namespaces, "
+                "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
             ) from None
         driver.stderr.end()
         assert driver.init is not None
