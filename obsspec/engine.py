@@ -52,8 +52,9 @@ def arguments(engine: EngineConfig) -> list[str]:
         "max-running-requests": engine.max_running_requests,
         "log-level": "warning",
     }
-    # Tokens in, tokens out: no text, so no detokenizer between the scheduler and the front.
-    flags = ["--skip-tokenizer-init", "--skip-server-warmup"]
+    # Tokens in, tokens out: no text, so no detokenizer between the scheduler and the front; a chunk carries
+    # its own tokens only, not all since the first.
+    flags = ["--skip-tokenizer-init", "--skip-server-warmup", "--incremental-streaming-output"]
     if engine.device == "cpu":
         # An idle scheduler would otherwise keep a core busy; overlapping two steps needs a second one.
         flags += ["--sleep-on-idle", "--disable-overlap-schedule"]

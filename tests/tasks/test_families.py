@@ -36,7 +36,11 @@ async def test_an_untouched_sandbox_gets_reward_0(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_task_is_a_pure_function_of_its_seed(name: str) -> None:
     first, second = (FAMILIES[name].generate(5) for _ in range(2))
-    assert (first.instruction, first.files, first.test_sh) == (second.instruction, second.files, second.test_sh)
+    assert (first.instruction, first.files, first.test_sh) == (
+        second.instruction,
+        second.files,
+        second.test_sh,
+    )
     steps = [_commands(task.expert(), name) for task in (first, second, first)]
     assert steps[0] == steps[1] == steps[2]
 
@@ -44,7 +48,9 @@ def test_a_task_is_a_pure_function_of_its_seed(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_training_and_evaluation_share_no_file_content(name: str) -> None:
     training = {text for seed in range(300) for text in FAMILIES[name].generate(seed).files.values()}
-    evaluation = {text for seed in range(300) for text in FAMILIES[name].generate(EVAL_SEED + seed).files.values()}
+    evaluation = {
+        text for seed in range(300) for text in FAMILIES[name].generate(EVAL_SEED + seed).files.values()
+    }
     assert len(evaluation) > 290
     assert not training & evaluation
 
