@@ -1,4 +1,4 @@
-"""`obsspec warmstart`: from nothing to the two tiny models, in one folder that can be resumed from.
+"""`obsspec warmstart`: from nothing to the two tiny models, in one folder; what is finished there is kept.
 
 1. demonstrations/: the experts at work in real sandboxes.
 2. data/: the tokenizer, and the demonstrations as trajectories of its tokens.
@@ -98,7 +98,10 @@ def _train(config: Config, data: Path, out: Path, say: Say) -> dict[str, Any]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
     running = {}
     try:
-        for folder in ROLES.values():
+        for role, folder in ROLES.items():
+            if _is_trained(out / folder, getattr(config.warmstart, role).model_dump_json(indent=1)):
+                say(f"{folder}: found in {out / folder}")
+                continue
             arguments = ["--config", settings, "--model", folder, "--data", data, "--out", out / folder]
             log = out / f"{folder}.log"
             say(f"{folder}: training, log in {log}")
@@ -120,6 +123,12 @@ def _train(config: Config, data: Path, out: Path, say: Say) -> dict[str, Any]:
                 process.terminate()
                 process.wait()
     return {folder: _last_metrics(out / folder / "metrics.jsonl") for folder in ROLES.values()}
+
+
+def _is_trained(folder: Path, settings: str) -> bool:
+    """Whether an earlier run finished this training with the same settings."""
+    stamp = folder / "config.json"
+    return (folder / "model").is_dir() and stamp.is_file() and stamp.read_text() == settings
 
 
 def _last_metrics(path: Path) -> dict[str, Any]:
