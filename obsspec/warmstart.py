@@ -25,6 +25,7 @@ import yaml
 from obsspec import demonstrations
 from obsspec.config import Config
 from obsspec.errors import ProcessError
+from obsspec.processes import lifetime
 from orchestrator.chat import ChatFormat
 from orchestrator.tokenizer import ModelTokenizer
 from tasks.families.words import WORDS
@@ -107,7 +108,7 @@ def _train(config: Config, data: Path, out: Path, say: Say) -> dict[str, Any]:
             say(f"{folder}: training, log in {log}")
             with log.open("w") as file:
                 running[folder] = subprocess.Popen(
-                    [sys.executable, "-m", "trainer.sft", *map(str, arguments)],
+                    [*lifetime.launcher(), sys.executable, "-m", "trainer.sft", *map(str, arguments)],
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=file,

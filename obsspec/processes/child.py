@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,10 +54,9 @@ class Child:
 
     async def start(self) -> None:
         """Start it in a process group of its own, so that a Ctrl-C in the terminal reaches only us."""
-        launcher = [sys.executable, "-I", "-S", lifetime.__file__, str(os.getpid())]
         with self.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *launcher,
+                *lifetime.launcher(),
                 *self.command.argv,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

@@ -20,6 +20,11 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
+def launcher() -> list[str]:
+    """What to put before a command so that it dies with this process."""
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid())]
+
+
 def bind_descendants() -> None:
     """Have processes forked by this one die with it, and those of theirs with them.
 
