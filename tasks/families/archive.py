@@ -17,6 +17,7 @@ class Archive:
         names = sorted(f"{n.word()}.txt" for _ in range(n.choice([2, 3])))
         files = {f"{folder}/{name}": f"{n.pair(' ')}\n" for name in names}
         listing = "\n".join([f"{folder}/"] + [f"{folder}/{name}" for name in names])
+        again = n.chance(0.7)
         if n.chance(0.5):
             instruction = f"Pack the folder {folder} into the archive {tar}."
 
@@ -24,6 +25,8 @@ class Archive:
                 yield look(n, "the folder", f"ls {folder}")
                 yield act(n, "pack the folder", f"tar -cf {tar} {folder}")
                 yield check(n, "the archive", f"tar -tf {tar} | sort")
+                if again:
+                    yield check(n, "the folder", f"ls {folder} | sort")
                 yield done(n)
 
             return GeneratedTask(
@@ -37,6 +40,8 @@ class Archive:
             yield look(n, "the archive", f"tar -tf {tar}")
             yield act(n, "unpack it", f"tar -xf {tar}")
             yield check(n, "the folder", f"ls {folder}")
+            if again:
+                yield check(n, "the archive", f"tar -tf {tar} | sort")
             yield done(n)
 
         expected = "\n".join(text.rstrip() for text in files.values())

@@ -32,7 +32,7 @@ class ConfigRepair:
         def text(config: dict[str, str]) -> str:
             return "".join(f"{k}={v}\n" for k, v in config.items())
 
-        peek, reread = n.chance(0.3), n.chance(0.5)
+        peek, reread = n.chance(0.6), n.chance(0.8)
 
         def expert() -> Expert:
             yield look(n, "the file", f"cat {path}")

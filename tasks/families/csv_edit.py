@@ -28,7 +28,7 @@ class CsvEdit:
             instruction = f"In {path} change the count of {word} to {count}."
             new = "name,count\n" + "".join(f"{w},{count if w == word else c}\n" for w, c in rows)
             edit = act(n, "change the row", f"sed -i 's/^{word},.*/{word},{count}/' {path}")
-        whole, peek = n.chance(0.5), n.chance(0.3)
+        whole, peek = n.chance(0.8), n.chance(0.5)
 
         def expert() -> Expert:
             yield look(n, "the table", f"cat {path}")

@@ -23,7 +23,7 @@ class EnvMode:
         instruction = n.choice(
             [f"Run {script} with {variable} set to {value}.", f"Set {variable} to {value} and run {script}."]
         )
-        read, fail, reread = n.chance(0.8), n.chance(0.4), n.chance(0.7)
+        read, fail, reread = n.chance(0.9), n.chance(0.6), n.chance(0.9)
 
         def expert() -> Expert:
             if read:

@@ -24,7 +24,7 @@ class FileSearch:
                 f"Find the file in {top} with the word {target} and write its path to {answer}.",
             ]
         )
-        read, confirm = n.chance(0.4), n.chance(0.5)
+        read, confirm = n.chance(0.6), n.chance(0.7)
 
         def expert() -> Expert:
             yield look(n, "the folder", f"grep -r {target} {top}")

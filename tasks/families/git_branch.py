@@ -17,7 +17,7 @@ class GitBranch:
         files = {readme: f"{n.pair(' ')}\n", path: f"{n.pair(' ')}\n"}
         setup = f"git init -q -b main .\ngit add {readme} && git commit -q -m start\n"
         instruction = f"Commit the file {path} on a new branch {branch} with the message {message!r}."
-        status, branches = n.chance(0.7), n.chance(0.5)
+        status, branches = n.chance(0.9), n.chance(0.8)
 
         def expert() -> Expert:
             if status:

@@ -31,7 +31,7 @@ class GitHistory:
             target = 0 if which == "first" else 2
             instruction = f"Write the message of the {which} commit to {answer}."
             command = "git log --format=%s | tail -n 1" if which == "first" else "git log --format=%s -n 1"
-        show = n.chance(0.5)
+        show, again = n.chance(0.8), n.chance(0.4)
 
         def expert() -> Expert:
             yield look(n, "the history", "git log --format=%s")
@@ -39,6 +39,8 @@ class GitHistory:
                 yield see(n, "the commit", command)
             yield act(n, "write the message", f"{command} > {answer}")
             yield check(n, "the answer", f"cat {answer}")
+            if again:
+                yield check(n, "the history", "git log --format=%s -n 2")
             yield done(n)
 
         return GeneratedTask(

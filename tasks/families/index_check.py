@@ -21,7 +21,7 @@ class IndexCheck:
         instruction = (
             f"The index {index} names each file and its word. One file holds another word. Correct it."
         )
-        last = n.chance(0.3)
+        last = n.chance(0.7)
 
         def expert() -> Expert:
             yield look(n, "the index", f"cat {index}")

@@ -6,7 +6,7 @@ import json
 
 from tasks.families.base import Expert, GeneratedTask
 from tasks.families.checks import output_is
-from tasks.families.thoughts import act, check, done, look
+from tasks.families.thoughts import act, check, done, look, see
 from tasks.families.words import Names
 
 FIELDS = ["size", "limit", "weight", "height", "price"]
@@ -28,10 +28,12 @@ class JsonEdit:
                 f"Change {last} to {value} in {path}.",
             ]
         )
-        reread = n.chance(0.6)
+        reread, peek = n.chance(0.9), n.chance(0.4)
 
         def expert() -> Expert:
             yield look(n, "the file", f"cat {path}")
+            if peek:
+                yield see(n, "the field", f"grep {last} {path}")
             yield act(n, f"change {last}", f"sed -i 's/{last}\": .*/{last}\": {value}/' {path}")
             yield check(n, f"the {last}", f"grep {last} {path}")
             if reread:

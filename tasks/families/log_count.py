@@ -28,7 +28,7 @@ class LogCount:
                 f"Count the lines of level {level} in {path} and write the number to {answer}.",
             ]
         )
-        whole, show = n.chance(0.3), n.chance(0.6)
+        whole, show = n.chance(0.5), n.chance(0.8)
 
         def expert() -> Expert:
             if whole:

@@ -21,7 +21,7 @@ class MoveFiles:
         kept = sorted(f"{n.word()}.{other}" for _ in range(n.choice([1, 2])))
         files = {f"{source}/{name}": f"{n.pair(' ')}\n" for name in moved + kept}
         instruction = f"Move every {kind} file from {source} to a new folder {target}."
-        rest = n.chance(0.6)
+        rest = n.chance(0.9)
 
         def expert() -> Expert:
             yield look(n, "the folder", f"ls {source}")

@@ -20,7 +20,7 @@ class Permissions:
         modes = n.rng.sample(MODES, len(paths) + 1)
         before, after = modes[0], modes[1:]
         wishes = " and ".join(f"{path} mode {mode}" for path, mode in zip(paths, after, strict=True))
-        told = n.chance(0.5)
+        told = n.chance(0.8)
         instruction = f"Give {wishes}." + (f" The mode is {before} now." if told else "")
 
         def expert() -> Expert:

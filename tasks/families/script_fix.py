@@ -30,13 +30,15 @@ class ScriptFix:
         instruction = n.choice(
             [f"The script {path} fails. Repair it.", f"Fix the script {path} so that it runs."]
         )
-        run_first = n.chance(0.6)
+        run_first, reread = n.chance(0.8), n.chance(0.6)
 
         def expert() -> Expert:
             yield look(n, "the script", f"cat {path}")
             if run_first:
                 yield see(n, "how it fails", f"bash {path}")
             yield act(n, f"repair {wrong}", f"sed -i 's/{wrong}/{right}/' {path}")
+            if reread:
+                yield check(n, "the script", f"cat {path}")
             yield check(n, "that it runs", f"bash {path}")
             yield done(n)
 

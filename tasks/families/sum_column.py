@@ -23,7 +23,7 @@ class SumColumn:
             ]
         )
         command = f"awk '{{s+=$2}} END {{print s}}' {path}"
-        show, reread = n.chance(0.4), n.chance(0.4)
+        show, reread = n.chance(0.9), n.chance(0.7)
 
         def expert() -> Expert:
             yield look(n, "the table", f"cat {path}")

@@ -20,7 +20,7 @@ class TextSlice:
         end = "first" if tool == "head" else "last"
         amount = f"{count} lines" if count > 1 else "line"
         instruction = f"Write the {end} {amount} of {source} to {target}."
-        show, size = n.chance(0.4), n.chance(0.4)
+        show, size = n.chance(0.8), n.chance(0.7)
 
         def expert() -> Expert:
             yield look(n, "the file", f"cat {source}")
