@@ -22,7 +22,6 @@ from pydantic import (
 )
 
 from obsspec.config_errors import explain, line_of
-from obsspec.demonstrations import DemonstrationConfig
 from obsspec.errors import ConfigError
 from orchestrator.config import OrchestratorConfig
 from trainer.config import WarmstartConfig
@@ -74,6 +73,19 @@ class EnginesConfig(Frozen):
     """Serves the policy."""
     world_model: EngineConfig | None = None
     """Serves the world model."""
+
+
+class DemonstrationConfig(Frozen):
+    """How many demonstrations are made, and how."""
+
+    per_family: PositiveInt = 1000
+    """Training demonstrations of each family."""
+    validation_per_family: PositiveInt = 20
+    """Validation demonstrations of each family."""
+    slips: float = Field(0.06, ge=0, lt=1)
+    """Probability that an expert mistypes a name before a reading step."""
+    processes: PositiveInt = 2
+    """Processes that make them; each runs one sandbox at a time."""
 
 
 class Config(Frozen):

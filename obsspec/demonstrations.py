@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +16,8 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
-
+from obsspec.config import DemonstrationConfig
+from obsspec.processes.lifetime import die_with
 from orchestrator.chat import ChatFormat
 from orchestrator.schema import Trajectory
 from orchestrator.tokenizer import ModelTokenizer
@@ -31,21 +32,6 @@ CHUNK = 50
 """Demonstrations that a process makes before it reports."""
 VALIDATION_SEED = EVAL_SEED + 500_000_000
 """First seed of validation tasks: they draw from the evaluation's names, and evaluation never uses them."""
-
-
-class DemonstrationConfig(BaseModel):
-    """How many demonstrations are made, and how."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    per_family: PositiveInt = 1000
-    """Training demonstrations of each family."""
-    validation_per_family: PositiveInt = 20
-    """Validation demonstrations of each family."""
-    slips: float = Field(0.06, ge=0, lt=1)
-    """Probability that an expert mistypes a name before a reading step."""
-    processes: PositiveInt = 2
-    """Processes that make them; each runs one sandbox at a time."""
 
 
 def collect(
@@ -71,7 +57,7 @@ def collect(
     seeds = [*range(config.per_family), *(VALIDATION_SEED + i for i in range(config.validation_per_family))]
     missing = Counter((name, seed) for name in FAMILIES for seed in seeds) - Counter(map(_key, made))
     with (
-        ProcessPoolExecutor(config.processes, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(config.processes, get_context("spawn"), die_with, (os.getpid(),)) as pool,
         part.open("a") as file,
     ):
         chunks = [pool.submit(_demonstrate, chunk, config.slips) for chunk in _chunks(list(missing))]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from obsspec import demonstrations
-from obsspec.demonstrations import VALIDATION_SEED, DemonstrationConfig, collect
+from obsspec.config import DemonstrationConfig
+from obsspec.demonstrations import VALIDATION_SEED, collect
 from tasks.families import FAMILIES
 from tests.conftest import REPOSITORY
 from tests.obsspec.command import assert_one_sentence, obsspec
