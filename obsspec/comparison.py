@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.report import Report, by_command_kind, by_family, report
+from orchestrator.report import Report, by_command_kind, by_family, counts, report
 from orchestrator.schema import NoLatency, Rollout, ToolLatency
 
 SAMPLING_NOTE = (
@@ -121,6 +121,8 @@ class Comparison:
                 f"{data['discarded_policy_tokens']} (kept: {data['policy_tokens']})",
             ),
         ]
+        if data["failed"]:
+            alone.append(("rollouts that failed, in no figure", str(data["failed"])))
         return both + [(name, "", value) for name, value in alone]
 
     def as_markdown(self, picture: str) -> str:
@@ -156,11 +158,14 @@ class Comparison:
         return "\n".join(lines)
 
     def _reduction(self) -> tuple[float | None, float | None, float | None]:
-        """1 − mean speculative / mean sequential latency, with a 95% bootstrap interval over tasks."""
+        """1 − mean speculative / mean sequential latency, with a 95% bootstrap interval over tasks.
+
+        Over the tasks both of whose rollouts count.
+        """
         pairs = [
             (a.agent_latency_s, b.agent_latency_s)
             for a, b in zip(self.sequential, self.speculative, strict=True)
-            if a.agent_latency_s is not None and b.agent_latency_s is not None
+            if counts(a) and counts(b) and a.agent_latency_s is not None and b.agent_latency_s is not None
         ]
         if not pairs:
             return None, None, None
@@ -186,7 +191,8 @@ def _latency(figures: Report) -> dict[str, float | None]:
 
 
 def _per_turn(rollouts: Sequence[Rollout]) -> float | None:
-    times = [(r.agent_latency_s, len(r.turns)) for r in rollouts if r.agent_latency_s is not None and r.turns]
+    counted = (r for r in rollouts if counts(r) and r.turns)
+    times = [(r.agent_latency_s, len(r.turns)) for r in counted if r.agent_latency_s is not None]
     return sum(t for t, _ in times) / sum(n for _, n in times) if times else None
 
 

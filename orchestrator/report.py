@@ -17,6 +17,8 @@ from orchestrator.schema import Outcome, Rollout, RolloutStatus, Turn
 
 T = TypeVar("T")
 
+_LOST = (RolloutStatus.FAILED, RolloutStatus.CANCELLED)
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -81,6 +83,11 @@ def latency(seconds: Sequence[float]) -> Latency | None:
     return Latency(fmean(seconds), percentile(seconds, 0.5), percentile(seconds, 0.95))
 
 
+def counts(rollout: Rollout) -> bool:
+    """Whether figures are over this rollout: it ended, and neither failed nor was cancelled."""
+    return rollout.status.ended and rollout.status not in _LOST
+
+
 def tool_turns(rollouts: Iterable[Rollout]) -> list[Turn]:
     """Turns whose tool returned."""
     return [turn for rollout in rollouts for turn in rollout.turns if turn.prediction is not None]
@@ -126,11 +133,10 @@ def hit_frac(turns: Iterable[Turn]) -> float | None:
 
 
 def report(rollouts: Sequence[Rollout]) -> Report:
-    lost = (RolloutStatus.FAILED, RolloutStatus.CANCELLED)
-    ended = [r for r in rollouts if r.status.ended and r.status not in lost]
+    ended = [r for r in rollouts if counts(r)]
     return Report(
         rollouts=len(ended),
-        failed=sum(r.status in lost for r in rollouts),
+        failed=sum(r.status in _LOST for r in rollouts),
         success_rate=mean(r.reward == 1.0 for r in ended),
         reward=mean(r.reward or 0.0 for r in ended),
         turns=mean(len(r.turns) for r in ended),
@@ -146,7 +152,8 @@ def by_family(rollouts: Iterable[Rollout]) -> dict[str, Report]:
 
 def by_command_kind(rollouts: Iterable[Rollout]) -> dict[str, SpeculationFigures]:
     """By the first word of the command, the most frequent first."""
-    groups = _grouped(tool_turns(rollouts), lambda turn: turn.tool_call.kind if turn.tool_call else "")
+    turns = tool_turns(filter(counts, rollouts))
+    groups = _grouped(turns, lambda turn: turn.tool_call.kind if turn.tool_call else "")
     return {
         kind: speculation(turns) for kind, turns in sorted(groups.items(), key=lambda item: -len(item[1]))
     }

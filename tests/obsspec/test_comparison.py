@@ -10,7 +10,7 @@ from rich.console import Console
 from obsspec.comparison import SAMPLING_NOTE, Comparison
 from obsspec.demo import Plan, table, telling_pair, write
 from obsspec.evaluate import evaluation, tables
-from orchestrator.schema import Outcome, Rollout, SpeculationMode, ToolLatency
+from orchestrator.schema import Outcome, Rollout, RolloutStatus, SpeculationMode, ToolLatency
 from tests.obsspec.rollouts import made
 
 HIT, MISS, FIRST = Outcome.HIT, Outcome.MISS, Outcome.TOOL_FIRST
@@ -53,6 +53,20 @@ def test_the_report_has_the_agreed_keys_and_the_right_figures() -> None:
     assert data["wm_latency_over_tool_latency"] == pytest.approx(0.2)
     assert data["discarded_policy_tokens"] == 3 * 7
     assert data["by_command_kind"]["sed"]["tool_calls"] == 2
+
+
+def test_rollouts_that_failed_are_in_no_figure() -> None:
+    lost = {"status": RolloutStatus.FAILED, "reward": None, "agent_latency_s": 0.01}
+    before, after = comparison().as_json(), comparison()
+    for rollouts in (after.sequential, after.speculative):
+        rollouts.append(rollouts[0].model_copy(update=lost))
+    data = after.as_json()
+    assert data["failed"] == 2
+    changed = {"tasks", "failed"}
+    assert {k: v for k, v in data.items() if k not in changed} == {
+        k: v for k, v in before.items() if k not in changed
+    }
+    assert ("rollouts that failed, in no figure", "", "2") in after.rows()
 
 
 def test_what_is_simulated_says_so_everywhere(tmp_path: Path) -> None:
