@@ -112,7 +112,11 @@ class Config(Frozen):
         service = dict(service)
         for role in ROLES:
             engine, backend = data["engines"].get(role), service.get(role, {})
-            if isinstance(engine, dict) and isinstance(backend, dict):
+            if (
+                isinstance(engine, dict)
+                and isinstance(backend, dict)
+                and backend.get("kind", "sglang") == "sglang"
+            ):
                 url = f"http://{engine.get('host', '127.0.0.1')}:{engine.get('port', 0)}"
                 service[role] = {"kind": "sglang", "url": url} | backend
         policy = data["engines"].get("policy")

@@ -82,10 +82,17 @@ def _walk(root: type[BaseModel], detail: ErrorDetails) -> tuple[list[type[BaseMo
             key.append(str(part))
         if fields:
             models = [model for field in fields for model in _models(field.annotation)]
+        else:
+            models = [model for model in models if _has_tag(model, part)] or models
     known = any(last in model.model_fields for model in models)
     if known or isinstance(last, int) or detail["type"] in ("extra_forbidden", "missing"):
         key.append(str(last))
     return models, key
+
+
+def _has_tag(model: type[BaseModel], tag: Any) -> bool:
+    """Whether a field of the model, such as `kind`, is that constant: it tells members of a union apart."""
+    return any(tag in get_args(field.annotation) for field in model.model_fields.values())
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

@@ -87,6 +87,10 @@ def test_a_dumped_config_loads_as_the_same(write) -> None:
             GOOD.replace("model: models/p", "device: tpu"),
             ("config.yaml", "'engines.policy.model' is missing"),
         ),
+        (
+            GOOD + "  policy: {kind: scripted, script: a, url: x}",
+            ("config.yaml:10", "unknown key 'orchestrator.policy.url'", "script, tokens_per_s"),
+        ),
         (GOOD + "  policy: {kind: vllm}", ("'orchestrator.policy'", "vllm", "sglang")),
         (GOOD + "  task_folders: [3]", ("'orchestrator.task_folders.0'", "path", "3")),
         (GOOD + "  tool_latency: 3", ("'orchestrator.tool_latency'", "3")),
