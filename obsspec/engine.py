@@ -85,8 +85,12 @@ def command(role: Role, engine: EngineConfig, scratch: str | None = None) -> Com
 
 async def require_plugin(name: str, url: str) -> None:
     """Raises ProcessError where a ready engine runs without the plugin, which SGLang itself only logs."""
-    async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.get(f"{url}/branch", timeout=30)
+    try:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"{url}/branch", timeout=30)
+    except httpx.HTTPError as error:
+        reason = str(error) or type(error).__name__
+        raise ProcessError(f"{name} was ready and no longer answers on {url} ({reason})") from error
     if answer.status_code != 200:
         raise ProcessError(
             f"{name} runs without the obsspec plugin (GET {url}/branch answers {answer.status_code}): "

@@ -14,21 +14,21 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, NoReturn
 
-import httpx
 import yaml
 
 from obsspec import engine
 from obsspec.config import ROLES, Config, EngineConfig, Role
+from obsspec.errors import ProcessError
 from obsspec.processes import ports
 from obsspec.processes.child import Child, Command
 from obsspec.processes.groups import task_group
-from orchestrator.backends.base import BackendError
+from orchestrator.client import OrchestratorClient, OrchestratorError
 
 _GRACE_S = 8.0
 
@@ -93,10 +93,11 @@ class Stack:
             await self._start(
                 [engine.command(role, each, self._scratch.name) for role, each in self._engines()]
             )
-            for role, each in self._engines():
-                await engine.require_plugin(engine.name(role), each.url)
-            if self._service:
-                await self._start([self._orchestrator(resolved)])
+            async with self._watched():
+                for role, each in self._engines():
+                    await engine.require_plugin(engine.name(role), each.url)
+                if self._service:
+                    await self._start_service(resolved)
         except BaseException:
             await self.stop()
             raise
@@ -114,18 +115,24 @@ class Stack:
     async def _supervised(self) -> AsyncIterator[None]:
         try:
             await self.start()
-            async with task_group() as watchers:
-                tasks = [watchers.create_task(child.ended()) for child in self._children]
+            async with self._watched() as watchers:
                 try:
                     yield
-                except (httpx.HTTPError, BackendError, OSError):
-                    # A client notices an engine's end first: its process cleans up for 5 s.
-                    await asyncio.wait(tasks, timeout=_GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+                except (OrchestratorError, ProcessError):
+                    # Clients notice an engine's end first: its process cleans up for 5 s.
+                    await asyncio.wait(watchers, timeout=_GRACE_S, return_when=asyncio.FIRST_COMPLETED)
                     raise
-                for task in tasks:
-                    task.cancel()
         finally:
             await self.stop()
+
+    @asynccontextmanager
+    async def _watched(self) -> AsyncIterator[list[asyncio.Task[NoReturn]]]:
+        """Inside, the end of any process that is up cancels the body and becomes its ProcessError."""
+        async with task_group() as group:
+            watchers = [group.create_task(child.ended()) for child in self._children]
+            yield watchers
+            for watcher in watchers:
+                watcher.cancel()
 
     def _engines(self) -> list[tuple[Role, EngineConfig]]:
         engines = ((role, getattr(self.config.engines, role)) for role in ROLES)
@@ -144,6 +151,18 @@ class Stack:
             argv=[sys.executable, "-m", "obsspec", "orchestrator", "--config", str(config)],
             ready_url=f"{self.service_url}/readyz",
         )
+
+    async def _start_service(self, config: Path) -> None:
+        """Raises ProcessError; it names the engine where one elsewhere, not started here, does not answer."""
+        try:
+            await self._start([self._orchestrator(config)])
+        except ProcessError as error:
+            with suppress(OrchestratorError):
+                async with OrchestratorClient(self.service_url) as client:
+                    unready = [state.error for state in (await client.ready()).engines if state.error]
+                if unready:
+                    raise ProcessError(f"the orchestrator waits in vain: {'; '.join(unready)}") from error
+            raise
 
     async def _start(self, commands: list[Command]) -> None:
         children = [Child(command, self.folder / "logs" / f"{command.name}.log") for command in commands]
