@@ -57,8 +57,10 @@ class RolloutRecord:
         return self.spans
 
     def end(self, status: RolloutStatus, error: str | None = None) -> None:
-        """Set the final status."""
+        """Set the final status; what failed or was cancelled has no reward."""
         self.status, self.error = status, error
+        if status in (RolloutStatus.FAILED, RolloutStatus.CANCELLED):
+            self.reward = None
 
     def add(self, turn: Turn) -> None:
         self.turns.append(turn)

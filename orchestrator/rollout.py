@@ -60,10 +60,8 @@ async def run_rollout(world: World, task: Task, record: RolloutRecord) -> None:
                 record.reward = await sandbox.verify(task.tests, task.verifier_timeout_s)
         record.end(RolloutStatus.TRUNCATED if limit_met else RolloutStatus.FINISHED, limit_met)
     except (BackendError, SandboxError) as error:
-        record.reward = None
         record.end(RolloutStatus.FAILED, str(error))
     except asyncio.CancelledError:
-        record.reward = None
         record.end(RolloutStatus.CANCELLED, "cancelled")
         raise
 
@@ -156,13 +154,13 @@ class _Agent:
         """Append an action and record its turn; None, and the policy is told so, where it is malformed."""
         chat = self._world.chat
         self._trajectory.append_action(action.token_ids, action.logprobs, action.weight_version)
-        if action.token_ids[-1] != chat.end_id:
+        ended = action.token_ids[-1] == chat.end_id
+        if not ended:
             self._trajectory.append_synthetic([chat.end_id])
         text = chat.action_text(action.token_ids)
         parsed = parse_action(text)
-        cut = action.finish is FinishReason.LENGTH
         call = complaint = None
-        if cut:
+        if action.finish is FinishReason.LENGTH and not ended:
             complaint = _CUT.format(len(action.token_ids))
         elif isinstance(parsed, ParseError):
             complaint = parsed.message

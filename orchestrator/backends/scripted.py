@@ -76,11 +76,11 @@ def _until_stop(tokens: Iterable[int], params: SamplingParams) -> Iterator[tuple
         if held is not None:
             yield held, None
         held = token
-        if token in params.stop_token_ids:
-            break
-        if count == params.max_new_tokens:
+        if count == params.max_new_tokens:  # a stop token too, as SGLang has it
             yield token, FinishReason.LENGTH
             return
+        if token in params.stop_token_ids:
+            break
     if held is None:
         raise BackendError("the scripted engine's script gave no token")
     yield held, FinishReason.STOP

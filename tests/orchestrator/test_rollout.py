@@ -197,6 +197,15 @@ def test_a_cut_action_is_closed_and_not_executed() -> None:
     assert answer.kind is SegmentKind.SYNTHETIC
 
 
+def test_an_action_that_ends_with_its_last_allowed_token_is_whole() -> None:
+    complete = run(stage().run())
+    scene = stage()
+    longest = max(turn.action_tokens for turn in complete.turns)
+    rollout = run(scene.run(scene.record(limits=Limits(max_action_tokens=longest, max_tokens=100_000))))
+    assert rollout.trajectory == complete.trajectory
+    assert rollout.status is RolloutStatus.FINISHED
+
+
 def test_max_turns_truncates_and_still_verifies_without_speculating_past_the_end() -> None:
     scene = stage(reward=0.0)
     rollout = run(scene.run(scene.record(limits=Limits(max_turns=2, max_tokens=100_000))))
@@ -259,6 +268,13 @@ def test_a_sandbox_that_fails_fails_the_rollout_with_one_sentence(where: str) ->
     rollout = run(scene.run())
     assert (rollout.status, rollout.reward) == (RolloutStatus.FAILED, None)
     assert rollout.error == f"sandbox family/1 failed at {where}"
+
+
+def test_a_defect_after_the_verdict_leaves_no_reward() -> None:
+    record = stage().record()
+    record.reward = 1.0
+    record.end(RolloutStatus.FAILED, "defect in the orchestrator")
+    assert record.snapshot().reward is None
 
 
 def test_a_dead_world_model_costs_the_rollout_nothing() -> None:
