@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import httpx
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from orchestrator.schema import Limits, NoLatency, Sampling, SpeculationMode, ToolLatency
 from tasks.config import SandboxConfig
@@ -16,11 +18,20 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _address(url: str) -> str:
+    """The same, where a client can use it. Raises ValueError."""
+    with suppress(httpx.InvalidURL):
+        parts = httpx.URL(url)
+        if parts.scheme in ("http", "https") and parts.host:
+            return url
+    raise ValueError("should be an address such as http://127.0.0.1:30000")
+
+
 class SGLangConfig(Config):
     """An SGLang server."""
 
     kind: Literal["sglang"] = "sglang"
-    url: str
+    url: Annotated[str, AfterValidator(_address)]
     """Its address, as http://127.0.0.1:30000."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Longest silence within one answer before the request fails."""

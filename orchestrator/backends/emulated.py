@@ -107,6 +107,6 @@ class BranchPool:
         self._branches.discard(branch)
 
     async def lose_all(self) -> None:
-        """No branch survives a weight update or the end of the engine."""
-        for branch in list(self._branches):
-            await branch.lose()
+        """No branch survives a weight update or the end of the engine; none is open when this returns."""
+        while self._branches:
+            await next(iter(self._branches)).lose()

@@ -74,8 +74,8 @@ class SGLangBackend:
                 raise BackendError(f"{self._where} ended its answer after {reader.sent} tokens, unfinished")
         except httpx.HTTPError as error:
             raise self._failure(error, f"after {reader.sent} tokens") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise BackendError(f"{self._where} answered with what no SGLang of this version sends") from error
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise self._unknown() from error
         except (GeneratorExit, asyncio.CancelledError):
             if not reader.finished:
                 self._abort(request_id)
@@ -89,12 +89,20 @@ class SGLangBackend:
     async def update_weights(self, path: str, version: str) -> None:
         await self._branches.lose_all()
         body = {"model_path": path, "weight_version": version}
-        await self._request("POST", "/update_weights_from_disk", json=body, timeout=_WEIGHTS_TIMEOUT_S)
+        try:
+            await self._request("POST", "/update_weights_from_disk", json=body, timeout=_WEIGHTS_TIMEOUT_S)
+        finally:
+            # The engine ends what it has begun before it loads: a branch opened meanwhile may be of either.
+            await self._branches.lose_all()
 
     async def capabilities(self) -> Capabilities:
-        info = (await self._request("GET", "/model_info")).json()
+        answer = await self._request("GET", "/model_info")
+        try:
+            model = answer.json()["model_path"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unknown() from error
         return Capabilities(
-            name=f"sglang, {info.get('model_path')}",
+            name=f"sglang, {model}",
             branches="emulated",
             seeds=False,
             notes=(
@@ -145,6 +153,9 @@ class SGLangBackend:
             reason = _reason((await response.aread()).decode(errors="replace"))
             raise BackendError(f"{self._where} refused with status {response.status_code}: {reason}")
 
+    def _unknown(self) -> BackendError:
+        return BackendError(f"{self._where} answered with what no SGLang of this version sends")
+
     def _failure(self, error: httpx.HTTPError, when: str) -> BackendError:
         match error:
             case httpx.ConnectTimeout() | httpx.ConnectError():
@@ -189,9 +200,8 @@ class _Reader:
         if reason["type"] == "abort":
             message = reason.get("message", "no reason given")
             raise BackendError(f"{self._where} aborted the request after {self.sent} tokens: {message}")
-        if isinstance(
-            reason.get("matched"), str
-        ):  # no stop strings are sent: this is how it reports NaN logits
+        if isinstance(reason.get("matched"), str):
+            # No stop strings are sent: this is how it reports NaN logits.
             raise BackendError(f"{self._where} stopped after {self.sent} tokens: {reason['matched']}")
         return FinishReason(reason["type"])
 

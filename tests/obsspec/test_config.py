@@ -91,6 +91,10 @@ def test_a_dumped_config_loads_as_the_same(write) -> None:
             GOOD + "  policy: {kind: scripted, script: a, url: x}",
             ("config.yaml:10", "unknown key 'orchestrator.policy.url'", "script, tokens_per_s"),
         ),
+        *(
+            (GOOD + f"  policy: {{url: '{url}'}}", ("'orchestrator.policy.url'", "http://127.0.0.1", url))
+            for url in ("localhost:30000", "http://:30000", "http://host:port", "http://[::1")
+        ),
         (GOOD + "  policy: {kind: vllm}", ("'orchestrator.policy'", "vllm", "sglang")),
         (GOOD + "  task_folders: [3]", ("'orchestrator.task_folders.0'", "path", "3")),
         (GOOD + "  tool_latency: 3", ("'orchestrator.tool_latency'", "3")),

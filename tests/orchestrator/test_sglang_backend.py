@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from orchestrator.action import SampledAction
-from orchestrator.backends.base import BackendError, FinishReason, SamplingParams
+from orchestrator.backends.base import BackendError, Branch, BranchEnded, FinishReason, SamplingParams
 from orchestrator.backends.sglang import SGLangBackend
 
 URL = "http://127.0.0.1:30000"
@@ -189,6 +189,27 @@ async def test_a_dropped_branch_is_aborted_and_a_committed_one_is_not() -> None:
     assert (await SampledAction().read(branch.commit())).token_ids == [5, 6, 42]
     await engine.close()
     assert whole.aborted() == []
+
+
+async def test_no_branch_opened_during_a_weight_update_survives_it() -> None:
+    class Updating(Server):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.startswith("/update"):
+                opened.extend(await engine.open([1], [[2]], PARAMS))
+            return await super().handle_async_request(request)
+
+    opened: list[Branch] = []
+    engine = backend(Updating(CUMULATIVE))
+    await engine.update_weights("/models/next", "v4")
+    with pytest.raises(BranchEnded):
+        opened[0].commit()
+    await engine.close()
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(200, text="<html>"), httpx.Response(200, json=["tiny"])])
+async def test_a_server_that_is_no_sglang_is_named(answer: httpx.Response) -> None:
+    with pytest.raises(BackendError, match=f"^the policy engine at {URL} answered with what no SGLang"):
+        await backend(lambda request: answer).capabilities()
 
 
 async def test_capabilities_say_what_is_emulated() -> None:
