@@ -66,4 +66,9 @@ class TaskIndex:
 
     def _write(self, task_id: str) -> Path:
         family = self.check(task_id)
-        return write_task(FAMILIES[family].generate(int(task_id.rpartition("/")[2])), self._cache)
+        generated = FAMILIES[family].generate(int(task_id.rpartition("/")[2]))
+        try:
+            return write_task(generated, self._cache)
+        except OSError as error:
+            where = f"{task_id} cannot be written to {self._cache} ({error.strerror})"
+            raise TaskError(f"{where}: correct `cache` in the config") from error

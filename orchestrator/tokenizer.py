@@ -47,7 +47,10 @@ class ModelTokenizer:
         except Exception as error:  # tokenizers raises bare Exception
             raise ChatFormatError(f"{folder}/tokenizer.json cannot be loaded ({error})") from error
         config_file = folder / "tokenizer_config.json"
-        config = json.loads(config_file.read_text()) if config_file.is_file() else {}
+        try:
+            config = json.loads(config_file.read_text()) if config_file.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise ChatFormatError(f"{config_file} cannot be loaded ({error})") from error
         template_file = folder / "chat_template.jinja"
         template = template_file.read_text() if template_file.is_file() else config.get("chat_template")
         if not isinstance(template, str):

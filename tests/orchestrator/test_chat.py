@@ -107,6 +107,11 @@ def test_a_missing_folder_tokenizer_or_template_is_one_clear_sentence(tmp_path: 
     with pytest.raises(ChatFormatError, match="json cannot be loaded"):
         ModelTokenizer.load(tmp_path)
     save(tmp_path)
+    config = (tmp_path / "tokenizer_config.json").read_text()
+    (tmp_path / "tokenizer_config.json").write_text(config[:20])
+    with pytest.raises(ChatFormatError, match=r"tokenizer_config\.json cannot be loaded"):
+        ModelTokenizer.load(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(config)
     (tmp_path / "chat_template.jinja").unlink()
     with pytest.raises(ChatFormatError, match="has no chat template"):
         ModelTokenizer.load(tmp_path)

@@ -45,6 +45,9 @@ def test_unusable_folders_and_ids_are_one_sentence(tmp_path: Path) -> None:
     for unknown in ("csv_edit", "csv_edit/01", "csv_edit/x", "none/1", "../one/same", "csv_edit/1/../../x"):
         with pytest.raises(UnknownTask, match="there is no task"):
             index.check(unknown)
+    (tmp_path / "file").touch()
+    with pytest.raises(TaskError, match=r"csv_edit/1 cannot be written to .*file \(Not a directory\)"):
+        TaskIndex([], tmp_path / "file").load("csv_edit/1")
     (tmp_path / "one" / "same" / "instruction.md").unlink()
     with pytest.raises(TaskError, match=r"instruction\.md"):
         index.check("same")
