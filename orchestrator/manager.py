@@ -81,10 +81,11 @@ class RolloutManager:
             with suppress(TimeoutError):
                 await asyncio.wait_for(record.ended.wait(), seconds)
 
-    def latest(self) -> Iterator[Rollout]:
-        """Newest first, those that have not ended before those that have."""
-        live = (record.snapshot() for record in reversed(self._records.values()))
-        return chain(live, self._store.latest())
+    def latest(self, status: RolloutStatus | None = None) -> Iterator[Rollout]:
+        """Newest first, those that have not ended before those that have; of one status, or of any."""
+        wanted = set(RolloutStatus) if status is None else {status}
+        live = (r.snapshot() for r in reversed(self._records.values()) if r.status in wanted)
+        return chain(live, (r for r in self._store.latest() if r.status in wanted))
 
     async def close(self) -> None:
         """Cancel every rollout that has not ended, and wait until each is stored."""

@@ -67,9 +67,8 @@ def create_app(
         status: RolloutStatus | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> list[RolloutSummary]:
         """The latest rollouts, newest first."""
-        matching = (rollout for rollout in manager.latest() if status in (None, rollout.status))
-        fields = RolloutSummary.model_fields
-        return [RolloutSummary(**{f: getattr(r, f) for f in fields}) for r in islice(matching, limit)]
+        fields, rollouts = RolloutSummary.model_fields, islice(manager.latest(status), limit)
+        return [RolloutSummary(**{f: getattr(r, f) for f in fields}) for r in rollouts]
 
     @app.get("/v1/rollouts/{rollout_id}")
     async def get_rollout(
