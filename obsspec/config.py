@@ -104,22 +104,22 @@ class Config(Frozen):
     @classmethod
     def _engines_are_the_backends(cls, data: Any) -> Any:
         """Fill in the addresses of the engines and the policy's tokenizer where they are not given."""
-        if not isinstance(data, dict) or not isinstance(data.get("engines"), dict):
+        if not isinstance(data, dict):
             return data
-        service = data.get("orchestrator") or {}
-        if not isinstance(service, dict):
+        engines, service = data.get("engines") or {}, data.get("orchestrator") or {}
+        if not (isinstance(engines, dict) and isinstance(service, dict)):
             return data
         service = dict(service)
         for role in ROLES:
-            engine, backend = data["engines"].get(role), service.get(role, {})
-            if (
-                isinstance(engine, dict)
-                and isinstance(backend, dict)
-                and backend.get("kind", "sglang") == "sglang"
-            ):
+            engine, backend = engines.get(role), service.get(role, {})
+            if not isinstance(backend, dict) or backend.get("kind", "sglang") != "sglang":
+                continue
+            if isinstance(engine, dict):
                 url = f"http://{engine.get('host', '127.0.0.1')}:{engine.get('port', 0)}"
-                service[role] = {"kind": "sglang", "url": url} | backend
-        policy = data["engines"].get("policy")
+                backend = {"url": url} | backend
+            if backend:
+                service[role] = {"kind": "sglang"} | backend
+        policy = engines.get("policy")
         if isinstance(policy, dict) and "model" in policy:
             service.setdefault("tokenizer", policy["model"])
         return {**data, "orchestrator": service}

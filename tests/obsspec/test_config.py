@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from obsspec.config import ConfigError, load_config
+from orchestrator.config import ScriptedConfig, SGLangConfig
 from tests.obsspec.command import assert_one_sentence, obsspec
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,13 @@ def test_what_the_file_says_of_a_backend_comes_first(write) -> None:
     )
     assert config.orchestrator.policy.url == "http://10.0.0.1:1"
     assert config.orchestrator.tokenizer == Path("/t")
+
+
+def test_a_backend_elsewhere_is_an_sglang_unless_it_says_otherwise(write) -> None:
+    text = "orchestrator: {policy: {url: 'http://10.0.0.1:1'}, tokenizer: t}"
+    assert load_config(write(text)).orchestrator.policy == SGLangConfig(url="http://10.0.0.1:1")
+    config = load_config(write(GOOD), ["orchestrator.policy={kind: scripted, script: a:b}"])
+    assert config.orchestrator.policy == ScriptedConfig(kind="scripted", script="a:b")
 
 
 def test_relative_paths_start_at_the_file(write, tmp_path: Path) -> None:
