@@ -54,14 +54,14 @@ def write(comparison: Comparison, folder: Path, copy: Path | None) -> None:
     """report.json, report.md, timeline.png and rollouts.jsonl into `folder`; report.json also to `copy`."""
     text = json.dumps(comparison.as_json(), indent=1) + "\n"
     (folder / "report.json").write_text(text)
-    if copy is not None:
-        copy.write_text(text)
     (folder / "report.md").write_text(comparison.as_markdown(PICTURE))
     with (folder / "rollouts.jsonl").open("w") as file:
         for rollout in (*comparison.sequential, *comparison.speculative):
             file.write(rollout.model_dump_json() + "\n")
     note = "Tool latency is simulated." if comparison.simulated else "Tools run at the speed of this machine."
     draw(*telling_pair(comparison), note, folder / PICTURE)
+    if copy is not None:
+        copy.write_text(text)
 
 
 def telling_pair(comparison: Comparison) -> tuple[Rollout, Rollout]:

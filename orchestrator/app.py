@@ -89,7 +89,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=1024)
     except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]  # Python repeats the address there
         raise ServeError(
-            f"cannot listen on {host}:{port} ({error.strerror}): choose another `port` in the config, or "
-            "end what uses it"
+            f"cannot listen on {host}:{port} ({reason}): choose another `port` in the config, or end what "
+            "uses it"
         ) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from obsspec.commands.options import Overrides
+from obsspec.commands.options import JsonFile, Overrides, require_writable
 
 if TYPE_CHECKING:
     from orchestrator.schema import NoLatency, ToolLatency
@@ -25,7 +25,7 @@ def demo(
     runs: Annotated[Path, typer.Option(help="Report, picture and logs go into a new folder there.")] = Path(
         "runs"
     ),
-    json: Annotated[Path | None, typer.Option(help="Also write report.json to this file.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Start everything, run held-out tasks sequentially and speculatively, compare, stop everything."""
     from rich.console import Console
@@ -39,6 +39,7 @@ def demo(
     from obsspec.processes.stack import Stack
     from orchestrator.client import OrchestratorClient
 
+    require_writable(json)
     console = Console(highlight=False, soft_wrap=True)
     plan = job.Plan(held_out(tasks), seed, parse_latency(tool_latency))
     checked = load_config(config, overrides or ())

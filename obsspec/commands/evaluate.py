@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from obsspec.commands.options import Overrides
+from obsspec.commands.options import JsonFile, Overrides, require_writable
 
 
 def evaluate(
@@ -24,7 +24,7 @@ def evaluate(
     runs: Annotated[Path, typer.Option(help="The result and logs go into a new folder there.")] = Path(
         "runs"
     ),
-    json: Annotated[Path | None, typer.Option(help="Also write evaluation.json to this file.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Start everything, roll out held-out tasks with speculation, and report by family and command kind."""
     from json import dumps
@@ -41,6 +41,7 @@ def evaluate(
     from orchestrator.client import OrchestratorClient
     from orchestrator.schema import RolloutRequest, Sampling, SpeculationMode
 
+    require_writable(json)
     console = Console(highlight=False, soft_wrap=True)
     checked = load_config(config, overrides or ())
     requests = [

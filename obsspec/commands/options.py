@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="YAML file, such as configs/tiny.yaml.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override a key, as engines.policy.port=30100."),
 ]
+
+
+def require_writable(json: Path | None) -> None:
+    """Raises ConfigError where --json cannot be written: said before the work that it costs."""
+    from obsspec.errors import ConfigError
+
+    if json is not None and (json.is_dir() or not json.parent.is_dir()):
+        raise ConfigError(f"--json {json}: name a file in a folder that exists")

@@ -12,10 +12,9 @@ def orchestrator(config: ConfigFile, overrides: Overrides = None) -> None:
     from obsspec.processes import ports
 
     service = ports.assign(load_config(config, overrides or ())).orchestrator
-    ports.require_free("the orchestrator", service.host, service.port)
     from orchestrator.app import ServeError, serve
 
     try:
-        serve(service, ready=lambda url: print(f"Ready: {url}/docs", flush=True))
+        serve(service, ready=lambda url: print(f"Listening: {url}/docs", flush=True))
     except ServeError as error:
         raise ProcessError(f"the orchestrator {error}") from error

@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from obsspec.errors import ConfigError
+
 
 def run(body: Coroutine[Any, Any, None]) -> bool:
     """Run `body` to its end. SIGINT and SIGTERM cancel it, so that it cleans up; True if one did."""
@@ -29,7 +31,7 @@ def run(body: Coroutine[Any, Any, None]) -> bool:
 
 
 def new_folder(runs: Path) -> Path:
-    """A new folder below `runs`, named after the time."""
+    """A new folder below `runs`, named after the time. Raises ConfigError where none can be made."""
     now = datetime.now().strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f"-{i}" for i in range(2, 100))):
         folder = runs.resolve() / f"{now}{suffix}"
@@ -37,5 +39,9 @@ def new_folder(runs: Path) -> Path:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise ConfigError(
+                f"--runs {runs}: cannot make a folder there ({error.strerror}); name another place"
+            ) from error
         return folder
     raise FileExistsError(f"a hundred runs began at {now}")

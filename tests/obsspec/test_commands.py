@@ -47,6 +47,21 @@ def test_an_engine_that_the_file_lacks_is_named(tmp_path: Path) -> None:
     assert_one_sentence(obsspec("engine", "policy", "--config", file), "engines.policy", status=2)
 
 
+@pytest.mark.parametrize("command", ["demo", "evaluate"])
+def test_a_result_that_cannot_be_written_is_named_before_the_work(
+    config_file: Path, tmp_path: Path, command: str
+) -> None:
+    for file in (tmp_path, tmp_path / "nowhere" / "report.json"):
+        result = obsspec(command, "--config", config_file, "--json", file, cwd=tmp_path)
+        assert_one_sentence(result, f"--json {file}", "a folder that exists", status=2)
+
+
+def test_runs_that_cannot_be_kept_are_named(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = obsspec("up", "--config", config_file, "--runs", tmp_path / "file")
+    assert_one_sentence(result, f"--runs {tmp_path / 'file'}", "Not a directory", status=2)
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys, obsspec.cli; from typer.testing import CliRunner; "
