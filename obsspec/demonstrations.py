@@ -79,9 +79,9 @@ def collect(
 
 def read(path: Path) -> list[Demonstration]:
     """Demonstrations from a file that `collect` wrote; a last line that was cut short does not count."""
-    lines = path.read_text().splitlines(keepends=True)
-    whole = (json.loads(line) for line in lines if line.endswith("\n"))
-    return [Demonstration(**{**d, "acts": tuple(Act(**act) for act in d["acts"])}) for d in whole]
+    with path.open() as lines:
+        whole = (json.loads(line) for line in lines if line.endswith("\n"))
+        return [Demonstration(**{**d, "acts": tuple(Act(**act) for act in d["acts"])}) for d in whole]
 
 
 def _write(demonstrations: Iterable[Demonstration], path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from obsspec import demonstrations
-from obsspec.config import Config
+from obsspec.config import Config, Role
 from obsspec.errors import ProcessError
 from obsspec.processes import lifetime
 from orchestrator.chat import ChatFormat
@@ -33,11 +33,15 @@ from tasks.tools import TOOLS
 from trainer.config import TokenizerConfig
 
 Say = Callable[[str], None]
-ROLES = {"policy": "policy", "world_model": "world-model"}
+ROLES: dict[Role, str] = {"policy": "policy", "world_model": "world-model"}
 
 
 def warmstart(config: Config, out: Path, command: str, say: Say) -> dict[str, Any]:
-    """Make both models; returns the provenance. Raises ProcessError when a training fails."""
+    """Make both models; returns the provenance.
+
+    Raises ConfigError, before the work, where a model has no place; ProcessError when a training fails.
+    """
+    targets: dict[Role, Path] = {role: config.engine(role).model for role in ROLES}
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     demos = demonstrations.collect(
@@ -60,9 +64,8 @@ def warmstart(config: Config, out: Path, command: str, say: Say) -> dict[str, An
         "training": final,
     }
     for role, folder in ROLES.items():
-        target = config.engine(role).model  # type: ignore[arg-type]
-        _install(out / folder / "model", target, provenance)
-        say(f"{folder}: {target}")
+        _install(out / folder / "model", targets[role], provenance)
+        say(f"{folder}: {targets[role]}")
     return provenance
 
 

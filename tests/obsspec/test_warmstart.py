@@ -10,6 +10,7 @@ import pytest
 from obsspec import demonstrations
 from obsspec.config import DemonstrationConfig
 from obsspec.demonstrations import VALIDATION_SEED, collect
+from tasks.expert import Act, Demonstration
 from tasks.families import FAMILIES
 from tests.conftest import REPOSITORY
 from tests.obsspec.command import assert_one_sentence, obsspec
@@ -54,6 +55,21 @@ def test_a_cut_short_collection_goes_on_where_it_was(tmp_path: Path) -> None:
     made: list[int] = []
     assert collect(config, cut, lambda done, total: made.append(done)) == whole
     assert made[0] > 25
+
+
+def test_a_line_ends_where_it_was_written_to_end(tmp_path: Path) -> None:
+    act = Act(thought="I look.", command="cat a", observation="one\u2028two\x85three\n(exit_code=0)")
+    made = [Demonstration("f/1", "f", "Look.", (act,), 1.0)]
+    demonstrations._write(made, tmp_path / "part.jsonl")
+    assert demonstrations.read(tmp_path / "part.jsonl") == made
+
+
+def test_a_model_without_a_place_is_named_before_the_work(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("orchestrator: {policy: {url: 'http://127.0.0.1:1'}, tokenizer: t}\n")
+    result = obsspec("warmstart", "--config", file, "--out", tmp_path / "out")
+    assert_one_sentence(result, "engines.policy", status=2)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_simulated_latency_that_is_none_is_named(tmp_path: Path) -> None:
