@@ -1,8 +1,9 @@
 """The host's ends of a sandbox's three descriptors: a control socket and two output pipes.
 
 The kernel stamps every message on the control socket with its sender's PID, so a command cannot
-speak for the shell or for PID 1. An output keeps the first bytes of a command and discards the rest
-as fast as it comes: memory is bounded, the writer never waits long. Between commands nothing is read.
+speak for the shell or for PID 1; what it says is discarded unread. An output keeps the first bytes of a
+command and discards the rest as fast as it comes: memory is bounded, the writer never waits long. Between
+commands nothing is read.
 """
 
 from __future__ import annotations
@@ -18,17 +19,25 @@ from collections.abc import Callable
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 16 * 1024
+_MOST_MESSAGES = 16
+"""Messages taken from one read; a sender that keeps to the protocol has one answer to give at a time."""
 
 
 class Control:
-    """Messages from the sandbox, each handed to `on_message(sender's host PID, text)`."""
+    """Messages of those senders that `is_heard` (by host PID), each handed to `on_message(PID, text)`."""
 
-    def __init__(self, on_message: Callable[[int, str], None], on_end: Callable[[], None]) -> None:
-        self._on_message, self._on_end = on_message, on_end
+    def __init__(
+        self,
+        is_heard: Callable[[int], bool],
+        on_message: Callable[[int, str], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._is_heard, self._on_message, self._on_end = is_heard, on_message, on_end
         self._host, self.inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._host.setblocking(False)
         self._host.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._partial: dict[int, bytes] = {}
+        self._partial = (0, b"")
+        """Who spoke last, and the message that it began."""
         self._unsent = bytearray()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._host, self._receive)
@@ -74,10 +83,12 @@ class Control:
             (_CREDENTIALS.unpack(value)[0] for _, kind, value in ancillary if kind == socket.SCM_CREDENTIALS),
             0,
         )
-        *messages, rest = (self._partial.pop(pid, b"") + data).split(b"\0")
-        if rest and len(rest) < _LONGEST_MESSAGE:
-            self._partial[pid] = rest
-        for message in messages:
+        if not self._is_heard(pid):
+            return
+        speaker, begun = self._partial
+        *messages, rest = ((begun if speaker == pid else b"") + data).split(b"\0")
+        self._partial = (pid, rest if len(rest) < _LONGEST_MESSAGE else b"")
+        for message in messages[:_MOST_MESSAGES]:
             self._on_message(pid, message.decode(errors="surrogateescape"))
 
 

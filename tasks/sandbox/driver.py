@@ -43,6 +43,14 @@ class Process:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.fd, signal.SIGKILL)
 
+    def is_alive(self) -> bool:
+        """False once the PID may belong to another process."""
+        try:
+            signal.pidfd_send_signal(self.fd, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
     def close(self) -> None:
         os.close(self.fd)
 
@@ -68,7 +76,7 @@ class Driver:
 
     def __init__(self, output_bytes: int, error: Callable[[str], SandboxError]) -> None:
         self._error = error
-        self.control = Control(self._on_message, self._on_end)
+        self.control = Control(self._is_heard, self._on_message, self._on_end)
         self.stdout, self.stderr = Output(output_bytes), Output(output_bytes)
         self.init: Process | None = None
         self.cwd = "/work"
@@ -173,8 +181,15 @@ class Driver:
         except TimeoutError:
             raise self._error(f"did not answer within {_PATIENCE_S:.0f} s: is the host overloaded?") from None
 
+    def _is_heard(self, pid: int) -> bool:
+        """Whether a process is PID 1 or the shell: whoever speaks first, and whoever speaks first after a
+        shell was asked for, since nothing else runs then."""
+        if self.init is None or self.init.pid == pid:
+            return True
+        return self._shell is not None and (self._shell.process is None or self._shell.process.pid == pid)
+
     def _on_message(self, pid: int, text: str) -> None:
-        """Take a message from PID 1 or the shell; from anyone else, or of another form, it is ignored."""
+        """Take a message from PID 1 or the shell; one of another form is ignored."""
         if self.init is None:
             self.init = Process.open(pid)
         if pid == self.init.pid:
@@ -182,13 +197,12 @@ class Driver:
             if text.startswith("ended"):
                 self._on_shell_end()
         else:
-            valid = self._is_shell(pid) and _FROM_SHELL.fullmatch(text) is not None
+            valid = self._is_ready(pid) and _FROM_SHELL.fullmatch(text) is not None
         if valid and not self._reply.done():
             self._reply.set_result(text)
 
-    def _is_shell(self, pid: int) -> bool:
-        """Whether the ready shell speaks. The first word after a shell was asked for makes it ready:
-        nothing else runs then."""
+    def _is_ready(self, pid: int) -> bool:
+        """Whether the shell has spoken before; its first word makes it ready."""
         shell = self._shell
         if shell is None:
             return False

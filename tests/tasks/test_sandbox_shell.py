@@ -166,6 +166,15 @@ async def test_a_shell_that_reports_nonsense_harms_itself_alone(sandbox: Namespa
     assert await out(sandbox, "pwd") == "/work"
 
 
+async def test_what_others_than_the_shell_say_is_not_kept(sandbox: NamespaceSandbox) -> None:
+    begun = "for fd in {3..20}; do (printf '%015000d' 0 >&$fd); done 2>/dev/null"
+    flood = "for fd in {3..20}; do (yes | head -c 300000 | tr '\\n' '\\0' >&$fd); done 2>/dev/null"
+    result = await sandbox.exec(f"{begun}; {flood}; (exit 5)")
+    assert result.exit_code == 5
+    assert sandbox._driver is not None
+    assert len(sandbox._driver.control._partial[1]) < 100
+
+
 async def test_traces_show_the_command_alone(sandbox: NamespaceSandbox) -> None:
     await sandbox.exec("set -x")
     result = await sandbox.exec("echo a")
