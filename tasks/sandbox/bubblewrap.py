@@ -2,8 +2,11 @@
 
 What a sandbox sees is listed here and nothing else: the host's system folders read-only, generated
 account files, a few devices, and private tmpfs of bounded size. No network, no host processes, no
-capabilities, no further user namespaces. When the caller is root the host uid is dropped first, so
-that root in no namespace is ever involved and the kernel's process limit binds.
+further user namespaces. When the caller is root the host uid is dropped first, so that root in no
+namespace is ever involved and the kernel's process limit binds.
+
+Commands have no capability. PID 1 keeps one, the right to take it from them, because no process may trace,
+write to, or take descriptors of one that has a capability more; it gives no power over anything else.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ ETC = {
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 """Generated files below /etc."""
+
+HIDDEN = ("/usr/src", "/usr/local/src")
+"""Below the system folders, but where containers often keep their application, task directories included."""
 
 _DATE = "2026-01-01T00:00:00+0000"
 _ENVIRONMENT = {
@@ -67,8 +73,8 @@ def environment(limits: SandboxLimits) -> dict[str, str]:
     }
 
 
-def arguments(limits: SandboxLimits, etc_fds: dict[str, int]) -> list[str]:
-    """The whole command line; `etc_fds` maps each name in ETC to a descriptor with its text."""
+def arguments(limits: SandboxLimits, etc_fds: dict[str, int], filter_fd: int) -> list[str]:
+    """The whole command line; descriptors hold the text of each name in ETC, and the seccomp filter."""
     size = str(limits.file_mb * 1024 * 1024)
 
     def tmpfs(path: str, perms: str = "0755") -> list[str]:
@@ -78,7 +84,8 @@ def arguments(limits: SandboxLimits, etc_fds: dict[str, int]) -> list[str]:
         *_drop_root(),
         *(_program("bwrap"), "--unshare-user", "--uid", str(UID), "--gid", str(UID), "--disable-userns"),
         *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-        *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"),
+        *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--as-pid-1"),
+        *("--cap-drop", "ALL", "--cap-add", "CAP_SETPCAP", "--seccomp", str(filter_fd)),
         *_system_folders(),
         *("--perms", "0755", "--dir", "/etc"),
         *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
@@ -107,10 +114,11 @@ def _program(name: str) -> str:
 
 @cache
 def _drop_root() -> list[str]:
+    setpriv = _program("setpriv")  # which PID 1 needs too
     if os.geteuid() != 0:
         return []
     uid = str(HOST_UID)
-    return [_program("setpriv"), "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs", "--"]
+    return [setpriv, "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs", "--"]
 
 
 @cache
@@ -122,4 +130,7 @@ def _system_folders() -> list[str]:
             found += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             found += ["--ro-bind", path, path]
+    for path in HIDDEN:
+        if os.path.isdir(path):
+            found += ["--size", "4096", "--perms", "0755", "--tmpfs", path, "--remount-ro", path]
     return found

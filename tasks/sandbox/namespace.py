@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tasks.sandbox import bubblewrap, rootfs
+from tasks.sandbox import bubblewrap, rootfs, seccomp
 from tasks.sandbox.archive import pack
 from tasks.sandbox.base import UNREADABLE, ExecResult, SandboxError, SandboxLimits
 from tasks.sandbox.cgroup import MemoryGroup
@@ -96,7 +96,10 @@ class NamespaceSandbox:
     async def read(self, path: str) -> bytes:
         init = self._running().init
         assert init is not None
-        return rootfs.read(init.pid, path)
+        data = rootfs.read(init.pid, path)
+        if not init.is_alive():  # the PID may have been another process's
+            raise self._error("is gone: its first process ended")
+        return data
 
     async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
         result = await self._run(rootfs.write_command(path, data, mode), SETUP_TIMEOUT_S)
@@ -143,20 +146,21 @@ class NamespaceSandbox:
 
     async def _launch(self, driver: Driver) -> None:
         inner = (driver.control.inner.fileno(), driver.stdout.inner, driver.stderr.inner)
-        etc = {name: _readable(text) for name, text in bubblewrap.ETC.items()}
+        filter_fd = _readable(seccomp.program())
+        etc = {name: _readable(text.encode()) for name, text in bubblewrap.ETC.items()}
         driver.stderr.begin()
         try:
             self._bwrap = await asyncio.create_subprocess_exec(
-                *bubblewrap.arguments(self.limits, etc),
+                *bubblewrap.arguments(self.limits, etc, filter_fd),
                 env=bubblewrap.environment(self.limits),
                 stdin=inner[0],
                 stdout=inner[1],
                 stderr=inner[2],
-                pass_fds=tuple(etc.values()),
+                pass_fds=(filter_fd, *etc.values()),
                 cwd="/",
             )
         finally:
-            for fd in etc.values():
+            for fd in (filter_fd, *etc.values()):
                 os.close(fd)
             driver.close_inner()
         try:
@@ -190,7 +194,7 @@ class NamespaceSandbox:
         for name in ("reward.txt", "reward.json"):
             with suppress(FileNotFoundError):
                 text = await self.read(f"/logs/verifier/{name}")
-                with suppress(ValueError, TypeError, KeyError):
+                with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
                     reward = float(json.loads(text)["reward"] if name.endswith("json") else text)
                     return reward if math.isfinite(reward) and 0 <= reward <= 1 else None
                 return None
@@ -205,10 +209,10 @@ class NamespaceSandbox:
         return SandboxError(f"the sandbox of {self.spec.name} {text}")
 
 
-def _readable(text: str) -> int:
-    """A descriptor from which `text` (a few kilobytes at most) can be read once."""
+def _readable(data: bytes) -> int:
+    """A descriptor from which `data` (a few kilobytes at most) can be read once."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    os.write(writer, text.encode())
+    os.write(writer, data)
     os.close(writer)
     return reader
 

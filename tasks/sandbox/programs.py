@@ -1,8 +1,9 @@
 """The two bash programs inside a sandbox, and the words they exchange with the host.
 
 `INIT` is PID 1: it keeps the namespaces alive, runs one shell after another, and when a shell ends,
-however it ends, kills every process left and reports. No command can signal it (the kernel shields
-the first process of a PID namespace from its own children).
+however it ends, kills every process left, waits until they are gone and reports. No command can signal it
+(the kernel shields the first process of a PID namespace from its own children) or reach into it (see
+`tasks.sandbox.bubblewrap`).
 
 `SHELL` is the agent's persistent shell. Each time round its loop it reports the last exit status and
 folder, then reads and evaluates the next command, with the control socket closed for whatever the
@@ -22,7 +23,7 @@ umask 022
 field() { IFS= read -r -d '' -u 200 "$1" || exit 0; }
 unpack() {
   head -c "$1" <&200 | tar -x -p --no-same-owner --delay-directory-restore -f - -C "$2" 2>&202
-  printf 'unpacked %s\0' $? >&200
+  printf 'unpacked %s\0' $(($? | ${3-0})) >&200
 }
 printf 'ready\0' >&200
 while :; do
@@ -31,17 +32,19 @@ while :; do
     files) field size; unpack "$size" /work ;;
     tests)
       field size
+      cd /
       chmod -R u+rwX /tests /logs
-      find /tests /logs -mindepth 1 -delete
-      mkdir -p /logs/verifier
-      unpack "$size" /tests ;;
+      find /tests /logs -mindepth 1 -delete 2>&202 && mkdir -p /logs/verifier
+      unpack "$size" /tests $? ;;
     shell)
       field cwd
       [[ $PWD == "$cwd" ]] || cd -- "$cwd" || cd /work || cd /
       unset OLDPWD
-      bash -c 'eval "$__shell"' bash 2>&202 202>&-
+      setpriv --bounding-set=-all --inh-caps=-all --ambient-caps=-all \
+        bash -c 'eval "$__shell"' bash 2>&202 202>&-
       status=$?
       kill -9 -1
+      until set -- /proc/[0-9]*; [[ $# == 1 ]]; do :; done
       printf 'ended %s\0' $status >&200
       until [[ $verb == resume ]]; do field verb; done ;;
   esac

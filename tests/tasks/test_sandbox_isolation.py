@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import select
 import shutil
 import signal
@@ -68,6 +69,8 @@ async def test_the_folders_of_the_host_are_not_there(sandbox: NamespaceSandbox, 
         == set()
     )
     assert "shadow" not in listing
+    for folder in bubblewrap.HIDDEN:
+        assert (await sandbox.exec(f"ls -A {folder}")).stdout == b""
 
 
 async def test_only_the_processes_of_the_sandbox_are_there(sandbox: NamespaceSandbox) -> None:
@@ -129,6 +132,43 @@ async def test_there_are_no_privileges_and_none_to_gain(sandbox: NamespaceSandbo
         assert (await sandbox.exec(command)).exit_code != 0, command
     if os.geteuid() == 0:
         assert all(Path(f"/proc/{pid}").stat().st_uid == bubblewrap.HOST_UID for pid in processes_of(sandbox))
+
+
+LIBC = "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True); "
+PTRACE_ATTACH, PIDFD_GETFD, IO_URING_SETUP = 16, 438, 425
+ADD_KEY = {"x86_64": 248, "aarch64": 217}[platform.machine()]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat /proc/{}/environ",
+        "ls /proc/{}/root/",
+        "prlimit --pid {} --core",
+        "prlimit --pid {} --core=0",
+        "python3 -c \"open('/proc/{}/mem', 'r+b')\"",
+        f'python3 -c "{LIBC} assert libc.syscall({PIDFD_GETFD}, os.pidfd_open({{}}), 0, 0) >= 0"',
+        f'python3 -c "{LIBC} assert libc.ptrace({PTRACE_ATTACH}, {{}}, 0, 0) == 0"',
+    ],
+)
+async def test_no_command_reaches_into_the_first_process(command: str, sandbox: NamespaceSandbox) -> None:
+    first = await sandbox.exec(command.format("1"))
+    assert first.stdout == b""
+    assert first.exit_code != 0
+    own = await sandbox.exec(f"sleep 9 & {command.format('$!')}")
+    assert own.exit_code == 0, own
+
+
+@pytest.mark.parametrize("family", ["AF_VSOCK", "AF_ALG", "AF_PACKET", "AF_BLUETOOTH"])
+async def test_sockets_that_no_namespace_bounds_are_refused(family: str, sandbox: NamespaceSandbox) -> None:
+    result = await sandbox.exec(f"python3 -c 'import socket; socket.socket(socket.{family})'")
+    assert result.stderr.endswith(b"Address family not supported by protocol\n")
+
+
+@pytest.mark.parametrize("call", [f"{ADD_KEY}, b'user', b'x', b'y', 1, -3", f"{IO_URING_SETUP}, 8, 0"])
+async def test_key_rings_and_io_uring_are_refused(call: str, sandbox: NamespaceSandbox) -> None:
+    result = await sandbox.exec(f'python3 -c "{LIBC} print(libc.syscall({call}), ctypes.get_errno())"')
+    assert result.stdout == b"-1 1\n"
 
 
 async def test_sandboxes_do_not_see_each_other() -> None:
