@@ -1,14 +1,13 @@
 """A family: a seeded generator of tasks, each with a scripted expert.
 
 `generate(seed)` is a pure function of the family and the seed. Seeds below `EVAL_SEED` are for
-training, the others for evaluation; the two draw names and values from disjoint pools.
+training, the others for evaluation; the two share words and numbers, but no pair of words and no file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 EVAL_SEED = 1_000_000
@@ -36,7 +35,7 @@ class GeneratedTask:
     files: dict[str, str]
     """Relative path in the work folder → text."""
     test_sh: str
-    """Body of `tests/test.sh`; runs in the work folder and fails (any line) unless the task is solved."""
+    """Text of `tests/check.sh`; runs in the work folder and fails (any line) unless the task is solved."""
     expert: Callable[[], Expert]
     setup_sh: str | None = None
     executable: frozenset[str] = field(default_factory=frozenset)
@@ -50,7 +49,3 @@ class Family(Protocol):
     name: str
 
     def generate(self, seed: int) -> GeneratedTask: ...
-
-
-class WriteTask(Protocol):
-    def __call__(self, task: GeneratedTask, root: Path) -> Path: ...

@@ -1,4 +1,4 @@
-"""Lines of `tests/test.sh`: each exits non-zero unless the world is as the task asks."""
+"""Lines of `tests/check.sh`: each exits non-zero unless the world is as the task asks."""
 
 from __future__ import annotations
 

@@ -73,10 +73,6 @@ class Names:
     def number(self, low: int = 10, high: int = 999) -> int:
         return self.rng.randint(low, high)
 
-    def numbers(self, n: int, low: int = 10, high: int = 999) -> list[int]:
-        """`n` different numbers from low to high."""
-        return self.rng.sample(range(low, high + 1), n)
-
     def choice(self, items: Sequence[T]) -> T:
         return self.rng.choice(items)
 
