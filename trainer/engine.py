@@ -1,4 +1,4 @@
-"""verl's FSDP2 language-model engine with a lean forward pass for CPUs, registered, not patched in.
+"""verl's FSDP2 language-model engine with a lean forward pass for CPUs; one function of verl is replaced.
 
 Where only log-probabilities are asked for (supervised training), `forward_step` computes them at
 the positions that the loss counts; in every other case it is verl's own.

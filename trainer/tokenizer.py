@@ -76,18 +76,17 @@ def train(
     system: str,
     tools: Sequence[dict[str, Any]],
     words: Sequence[str] = (),
-    fixed: Sequence[str] = (),
     vocab_size: int = 2048,
     merges: int = 256,
 ) -> PreTrainedTokenizerFast:
     """A tokenizer of about `vocab_size` tokens for `texts`.
 
     One token each: numbers 0..999, `words`, the most frequent words of `texts`, the system block
-    of (`system`, `tools`), the texts in FIXED and in `fixed`. `merges` bounds the pieces kept for
-    other words. Raises ValueError when `vocab_size` is too small for what must be whole.
+    of (`system`, `tools`), the texts in FIXED. `merges` bounds the pieces kept for other words.
+    Raises ValueError when `vocab_size` is too small for what must be whole.
     """
     texts = list(texts)
-    added = list(dict.fromkeys([system_block(system, tools), *FIXED, *fixed]))
+    added = list(dict.fromkeys([system_block(system, tools), *FIXED]))
     whole = dict.fromkeys([*map(str, range(1000)), *words])
     unsplit = [w for w in whole if not re.fullmatch(SPLIT, w)]
     if unsplit:
