@@ -14,7 +14,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,27 +36,21 @@ ROLES: dict[Role, str] = {"policy": "policy", "world_model": "world-model"}
 
 
 def warmstart(config: Config, out: Path, command: str, say: Say) -> dict[str, Any]:
-    """Make both models; returns the provenance.
+    """Make both models; returns the provenance, whose times are those of each training alone.
 
     Raises ConfigError, before the work, where a model has no place; ProcessError when a training fails.
     """
     targets: dict[Role, Path] = {role: config.engine(role).model for role in ROLES}
-    started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     demos = demonstrations.collect(
         config.demonstrations, out / "demonstrations", lambda n, of: say(f"demonstrations: {n} of {of}")
     )
-    demonstrated = time.monotonic()
     data = out / "data"
     _write_data(demos, config.warmstart.tokenizer, config.orchestrator.system, data)
     final = _train(config, data, out, say)
     provenance = {
         "command": command,
         "date": datetime.now(UTC).date().isoformat(),
-        "minutes": {
-            "demonstrations": round((demonstrated - started) / 60, 1),
-            "training": round((time.monotonic() - demonstrated) / 60, 1),
-        },
         "threads": len(ROLES),
         "config": config.warmstart.model_dump(mode="json"),
         "demonstrations": config.demonstrations.model_dump(mode="json"),

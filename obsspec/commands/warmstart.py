@@ -47,4 +47,5 @@ def warmstart(
     console = Console(highlight=False, soft_wrap=True)
     command = " ".join(["obsspec", *sys.argv[1:]])
     provenance = make(checked, out, command, console.print)
-    console.print(f"Done. Minutes: {provenance['minutes']}")
+    seconds = {name: final["seconds"] for name, final in provenance["training"].items()}
+    console.print(f"Done. Seconds of training: {seconds}")

@@ -29,7 +29,7 @@ class SamplingParams:
     max_new_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
-    top_k: int = -1
+    top_k: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
     """Same seed, same ids, same engine: same tokens, where the engine honours seeds."""

@@ -122,7 +122,7 @@ class SGLangBackend:
             "max_new_tokens": params.max_new_tokens,
             "temperature": params.temperature,
             "top_p": params.top_p,
-            "top_k": params.top_k,
+            "top_k": -1 if params.top_k is None else params.top_k,
             "stop_token_ids": list(params.stop_token_ids),
             "sampling_seed": params.seed,
             "stream_interval": self._stream_interval,

@@ -20,11 +20,11 @@ class SpeculationMode(StrEnum):
 class Sampling(Frozen):
     """How the policy's actions are sampled."""
 
-    temperature: float = Field(default=1.0, ge=0.0)
+    temperature: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
     """0 is greedy."""
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    top_k: int = -1
-    """-1: all tokens."""
+    top_k: int | None = Field(default=None, ge=1)
+    """null: all tokens."""
 
 
 class Limits(Frozen):
