@@ -45,10 +45,17 @@ memory_mb = 512
 
 _TEST_SH = f"""\
 #!/bin/bash
-# Runs check.sh in the work folder: reward 1 when every line of it succeeds, else 0.
-cd /work && timeout -k 1 {_CHECK_TIMEOUT_S} bash -e /tests/check.sh
-if [ $? -eq 0 ]; then reward=1; else reward=0; fi
-mkdir -p /logs/verifier && echo $reward > /logs/verifier/reward.txt
+# Runs check.sh in the work folder: reward 1 when every line of it succeeds, else 0. Both are read whole
+# before they run, for what the check runs of the agent's work might write to them.
+{{
+  check=$(</tests/check.sh) && cd /work && timeout -k 1 {_CHECK_TIMEOUT_S} bash -e -c "$check"
+  if [ $? -eq 0 ]; then reward=1; else reward=0; fi
+  # That work ends here (in a sandbox), and what it wrote is no verdict.
+  [ "$PPID $HOSTNAME" = "1 sandbox" ] && kill -9 -1
+  mkdir -p /logs/verifier && chmod -R u+rwX /logs && rm -rf /logs/verifier/reward.txt
+  echo $reward > /logs/verifier/reward.txt
+  exit
+}}
 """
 
 

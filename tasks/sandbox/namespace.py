@@ -107,19 +107,20 @@ class NamespaceSandbox:
             raise self._error(f"could not write {path}: {_last_line(result)}")
 
     async def verify(self, tests: Path, timeout_s: float) -> float:
-        """End all that runs, reveal the tests, run them in a fresh shell and read the reward."""
+        """End all that runs, reveal the tests, run them as a child of PID 1 and read the reward."""
         driver = self._running()
         archive = await asyncio.to_thread(pack, tests, bubblewrap.UID)
         async with self._lock:
             await driver.unpack("tests", archive)
             driver.cwd = bubblewrap.WORK
-            result = await driver.run("bash /tests/test.sh", timeout_s)
+            result = await driver.run("exec bash /tests/test.sh", timeout_s)
             await driver.end_shell()
         if result.timed_out:
             raise self._error(
                 f"was not verified within {timeout_s:g} s; raise [verifier] timeout_sec in its task.toml"
             )
-        reward = await self._reward()
+        killed = result.exit_code > 128  # perhaps by the agent's work, which may have written a verdict
+        reward = None if killed else await self._reward()
         if reward is None:
             raise self._error(
                 "has no verdict: tests/test.sh must write a number from 0 to 1 to /logs/verifier/reward.txt "

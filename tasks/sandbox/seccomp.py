@@ -1,8 +1,9 @@
-"""A seccomp filter: what namespaces do not part, and what no command may do to PID 1.
+"""A seccomp filter: what namespaces do not part, and what no command may do to another process.
 
 Refused are sockets of unusual families (a network namespace leaves AF_VSOCK open, which the host of a virtual
 machine, and its agents inside, answer), key rings (a login's ring is shared by all that it starts), io_uring
-(whose sockets no filter sees), and limits of PID 1 (which would bind the verifier too). All else is allowed.
+(whose sockets no filter sees), and limits of other processes (PID 1 and the verifier are among them). All
+else is allowed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def program() -> bytes:
     lines += [_load(_NUMBER), _unless_at_least(_OTHER_ABI), _refuse(errno.ENOSYS)]
     for number in refused:
         lines += [_unless_equal(number), _refuse(errno.EPERM)]
-    lines += [_unless_equal(set_limit, 3), _load(_ARGUMENT), _unless_equal(1), _refuse(errno.EPERM)]
+    lines += [_unless_equal(set_limit, 3), _load(_ARGUMENT), _skip_if_equal(0), _refuse(errno.EPERM)]
     lines += [_load(_NUMBER), _unless_equal(make_socket, 2 + len(FAMILIES)), _load(_ARGUMENT)]
     lines += [_skip_if_equal(family, len(FAMILIES) - i) for i, family in enumerate(FAMILIES)]
     lines += [_refuse(errno.EAFNOSUPPORT), _line(0x06, 0x7FFF0000)]

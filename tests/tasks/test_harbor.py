@@ -10,6 +10,7 @@ import pytest
 
 from tasks.families.base import Expert, GeneratedTask, Step
 from tasks.harbor import load_task, write_task
+from tasks.sandbox.base import SandboxError
 from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.task import TaskError
 
@@ -57,6 +58,39 @@ async def test_the_checks_decide_the_reward(tmp_path: Path) -> None:
         async with NamespaceSandbox.for_task(task) as sandbox:
             assert (await sandbox.exec("./run.sh && cat setup.txt")).stdout == b"ran\nUTC\n"
             await sandbox.exec(command)
+            assert await sandbox.verify(task.tests, task.verifier_timeout_s) == reward
+
+
+PLANT = "echo 1 > /logs/verifier/reward.txt; chmod 400 /logs/verifier/reward.txt"
+
+
+@pytest.mark.parametrize(
+    ("script", "reward"),
+    [
+        (PLANT, 0.0),
+        (f"{PLANT}; chmod 500 /logs/verifier /logs", 0.0),
+        ("mkdir -p /logs/verifier/reward.txt/x; chmod 0 /logs/verifier/reward.txt", 0.0),
+        (
+            f"setsid bash -c 'while :; do rm -f /logs/verifier/reward.txt; {PLANT}; done' > /dev/null 2>&1 &",
+            0.0,
+        ),
+        ("echo 'echo 1 > /logs/verifier/reward.txt' | tee -a /tests/*.sh", 0.0),
+        (": > /tests/check.sh", 0.0),
+        (f"{PLANT}; for p in /proc/[0-9]*; do prlimit --pid ${{p#/proc/}} --nproc=1; done", 0.0),
+        (f"{PLANT}; for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || kill -9 ${{p#/proc/}}; done", None),
+    ],
+)
+async def test_what_a_check_runs_of_the_agents_work_gives_no_reward(
+    script: str, reward: float | None, tmp_path: Path
+) -> None:
+    generated = dataclasses.replace(TASK, test_sh="bash mine.sh\nfalse\n")
+    task = load_task(write_task(generated, tmp_path))
+    async with NamespaceSandbox.for_task(task) as sandbox:
+        await sandbox.write("/work/mine.sh", script.encode())
+        if reward is None:
+            with pytest.raises(SandboxError, match="has no verdict"):
+                await sandbox.verify(task.tests, task.verifier_timeout_s)
+        else:
             assert await sandbox.verify(task.tests, task.verifier_timeout_s) == reward
 
 

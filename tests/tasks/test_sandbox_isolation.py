@@ -144,8 +144,6 @@ ADD_KEY = {"x86_64": 248, "aarch64": 217}[platform.machine()]
     [
         "cat /proc/{}/environ",
         "ls /proc/{}/root/",
-        "prlimit --pid {} --core",
-        "prlimit --pid {} --core=0",
         "python3 -c \"open('/proc/{}/mem', 'r+b')\"",
         f'python3 -c "{LIBC} assert libc.syscall({PIDFD_GETFD}, os.pidfd_open({{}}), 0, 0) >= 0"',
         f'python3 -c "{LIBC} assert libc.ptrace({PTRACE_ATTACH}, {{}}, 0, 0) == 0"',
@@ -157,6 +155,13 @@ async def test_no_command_reaches_into_the_first_process(command: str, sandbox: 
     assert first.exit_code != 0
     own = await sandbox.exec(f"sleep 9 & {command.format('$!')}")
     assert own.exit_code == 0, own
+
+
+async def test_limits_of_other_processes_are_out_of_reach(sandbox: NamespaceSandbox) -> None:
+    for pid in ("1", "$!"):
+        result = await sandbox.exec(f"sleep 9 & prlimit --pid {pid} --nproc=1")
+        assert result.stderr.endswith(b"Operation not permitted\n")
+    assert (await sandbox.exec("ulimit -u 32; prlimit --nproc=16 bash -c 'ulimit -u'")).stdout == b"16\n"
 
 
 @pytest.mark.parametrize("family", ["AF_VSOCK", "AF_ALG", "AF_PACKET", "AF_BLUETOOTH"])
