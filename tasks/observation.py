@@ -17,8 +17,6 @@ CUT = "(output cut)"
 """Last line of a body that was longer than the limit."""
 TIMED_OUT = "(timed out)\n(exit_code=124)"
 """The whole observation of a command that outlived its limit: how far it came is left to chance."""
-TOOL_ERROR = "(the tool failed)\n(exit_code=125)"
-"""The whole observation when the sandbox, not the command, failed."""
 
 # CSI sequences (colours, cursor moves), OSC strings (titles, links), other escapes, a stray escape character.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])?")

@@ -58,7 +58,7 @@ class OptimizerConfig(Frozen):
 
 
 class BudgetConfig(Frozen):
-    """How long a phase lasts: whichever limit is met first."""
+    """How long a phase lasts: whichever limit is met first; its schedule follows the steps, where given."""
 
     minutes: PositiveFloat | None = None
     """Wall-clock limit."""
@@ -74,8 +74,9 @@ class BudgetConfig(Frozen):
     def progress(self, steps: int, seconds: float) -> float:
         """Fraction of the budget used, 1.0 at its end."""
         by_time = 0.0 if self.minutes is None else seconds / (60 * self.minutes)
-        by_steps = 0.0 if self.steps is None else steps / self.steps
-        return max(by_time, by_steps)
+        if self.steps is None or by_time >= 1:
+            return by_time
+        return steps / self.steps
 
 
 class ScheduleConfig(Frozen):

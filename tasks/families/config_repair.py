@@ -20,7 +20,9 @@ class ConfigRepair:
         old = {key: str(n.number()) if n.chance(0.4) else n.word() for key in keys}
         key, kept = n.rng.sample(keys, 2)
         old[kept] = n.pair()
-        value = str(n.number()) if n.chance(0.4) else n.pair()
+        value = old[key]
+        while value == old[key]:
+            value = str(n.number()) if n.chance(0.4) else n.pair()
         new = old | {key: value}
         instruction = n.choice(
             [

@@ -20,6 +20,8 @@ class CsvEdit:
         add = n.chance(0.4)
         count = n.number()
         word = n.word() if add else n.choice(rows)[0]
+        while (word, count) in rows:
+            count = n.number()
         if add:
             instruction = f"Add a row for {word} with the count {count} at the end of {path}."
             new = f"{old}{word},{count}\n"

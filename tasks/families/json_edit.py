@@ -20,7 +20,9 @@ class JsonEdit:
         path = f"{n.pair()}.json"
         first, last = n.rng.sample(FIELDS, 2)
         old = {"name": n.pair(), first: n.number(), last: n.number()}
-        value = n.number()
+        value = old[last]
+        while value == old[last]:
+            value = n.number()
         new = old | {last: value}
         instruction = n.choice(
             [
@@ -47,6 +49,6 @@ class JsonEdit:
             seed,
             instruction,
             {path: json.dumps(old, indent=2) + "\n"},
-            output_is(f'python3 -c "{load}"', json.dumps(new)),
+            output_is(f'python3 -I -c "{load}"', json.dumps(new)),
             expert,
         )

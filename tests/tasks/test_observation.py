@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.observation import CUT, TIMED_OUT, TOOL_ERROR, canonical, is_empty
+from tasks.observation import CUT, TIMED_OUT, canonical, is_empty
 from tasks.sandbox.base import ExecResult
 
 noise = st.one_of(
@@ -53,7 +53,7 @@ def test_empty_is_the_body_without_output() -> None:
     assert is_empty(canonical(ExecResult(b"\n", b"", 2)))
     assert is_empty(" (no output)\n(exit_code=0)\n")
     assert not is_empty(canonical(ExecResult(b"(no output) here", b"", 0)))
-    assert not any(map(is_empty, ("", TIMED_OUT, TOOL_ERROR)))
+    assert not any(map(is_empty, ("", TIMED_OUT)))
 
 
 @given(noise, noise, st.integers(0, 255), st.integers(1, 150))
