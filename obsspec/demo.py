@@ -58,7 +58,11 @@ def write(comparison: Comparison, folder: Path, copy: Path | None) -> None:
     with (folder / "rollouts.jsonl").open("w") as file:
         for rollout in (*comparison.sequential, *comparison.speculative):
             file.write(rollout.model_dump_json() + "\n")
-    note = "Tool latency is simulated." if comparison.simulated else "Tools run at the speed of this machine."
+    note = (
+        "Tool latency is simulated: it stands for a remote sandbox."
+        if comparison.simulated
+        else "Tools run at the speed of this machine."
+    )
     draw(*telling_pair(comparison), note, folder / PICTURE)
     if copy is not None:
         copy.write_text(text)
