@@ -1,4 +1,4 @@
-"""Set one key of a configuration file and leave the others as they are."""
+"""Set one key of a configuration file, named or to be found by its value, and keep the others as they are."""
 
 from __future__ import annotations
 
@@ -17,19 +17,27 @@ class ConfigRepair:
         n = Names(self.name, seed)
         path = f"{n.pair()}.conf"
         keys = n.rng.sample(KEYS, n.choice([3, 4]))
-        old = {key: str(n.number()) if n.chance(0.4) else n.word() for key in keys}
-        key, kept = n.rng.sample(keys, 2)
-        old[kept] = n.pair()
+        named = n.chance(0.3)
+        if named:
+            old = {key: str(n.number()) if n.chance(0.4) else n.word() for key in keys}
+            key, kept = n.rng.sample(keys, 2)
+            old[kept] = n.pair()
+        else:
+            numbers, rank, found = n.ranked(len(keys) - 1)
+            old = dict(zip(keys, [*map(str, numbers), n.pair()], strict=True))
+            key = keys[found]
         value = old[key]
         while value == old[key]:
             value = str(n.number()) if n.chance(0.4) else n.pair()
         new = old | {key: value}
-        instruction = n.choice(
-            [
+        if named:
+            wordings = [
                 f"In {path} the value of {key} must be {value}. Repair it.",
-                f"Set {key} to {value} in the file {path}.",
+                f"Set {key} to {value} in {path}.",
             ]
-        )
+        else:
+            wordings = [f"Set the key with the {rank} number in {path} to {value}."]
+        instruction = n.choice(wordings)
 
         def text(config: dict[str, str]) -> str:
             return "".join(f"{k}={v}\n" for k, v in config.items())

@@ -1,4 +1,4 @@
-"""Change one row of a small table, or add one."""
+"""Change one row of a small table, named or to be found by its count, or add one."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ class CsvEdit:
     def generate(self, seed: int) -> GeneratedTask:
         n = Names(self.name, seed)
         path = f"{n.pair()}.csv"
-        rows = [(name, n.number()) for name in [n.pair(), *n.words(n.choice([1, 2]))]]
-        n.rng.shuffle(rows)
+        names = [n.pair(), *n.words(n.choice([1, 2]))]
+        n.rng.shuffle(names)
+        counts, rank, found = n.ranked(len(names))
+        rows = list(zip(names, counts, strict=True))
         old = "name,count\n" + "".join(f"{word},{count}\n" for word, count in rows)
-        add = n.chance(0.4)
-        count = n.number()
-        word = n.word() if add else n.choice(rows)[0]
-        while (word, count) in rows:
-            count = n.number()
-        if add:
+        kind = n.choice(["add", "named", "ranked", "ranked"])
+        count = n.number(100)
+        word = {"add": n.word(), "named": n.choice(names), "ranked": names[found]}[kind]
+        if kind == "add":
             instruction = f"Add a row for {word} with the count {count} at the end of {path}."
             new = f"{old}{word},{count}\n"
             edit = act(n, "add the row", f"echo '{word},{count}' >> {path}")
         else:
-            instruction = f"In {path} change the count of {word} to {count}."
+            row = word if kind == "named" else f"the row with the {rank} count"
+            instruction = f"In {path} change the count of {row} to {count}."
             new = "name,count\n" + "".join(f"{w},{count if w == word else c}\n" for w, c in rows)
             edit = act(n, "change the row", f"sed -i 's/^{word},.*/{word},{count}/' {path}")
         whole, peek = n.chance(0.8), n.chance(0.5)

@@ -1,4 +1,4 @@
-"""Find the one file that holds a word and write its path down."""
+"""Find the file that holds a word, or the largest or smallest count, and write its path down."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ class FileSearch:
         top, answer, target = n.word(), f"{n.word()}.txt", n.word()
         paths = [f"{top}/{n.word()}/{n.word()}.txt" for _ in range(3)]
         files = {path: f"{n.pair(' ')}\n" for path in paths}
-        found = n.choice(paths)
-        files[found] = f"{files[found].rstrip()} {target}\n"
-        instruction = n.choice(
-            [
-                f"One file below {top} holds the word {target}. Write its path to {answer}.",
-                f"Find the file in {top} with the word {target} and write its path to {answer}.",
-            ]
-        )
-        read, confirm = n.chance(0.6), n.chance(0.7)
+        ranked = n.chance(0.6)
+        if ranked:
+            counts, rank, index = n.ranked(3)
+            found = paths[index]
+            files = {path: f"{n.pair()} count {count}\n" for path, count in zip(paths, counts, strict=True)}
+            instruction = f"Write the path of the file in {top} with the {rank} count to {answer}."
+        else:
+            found = n.choice(paths)
+            files[found] = f"{files[found].rstrip()} {target}\n"
+            instruction = f"One file below {top} holds the word {target}. Write its path to {answer}."
+        read, confirm = n.chance(0.6), n.chance(0.7) and not ranked
 
         def expert() -> Expert:
-            yield look(n, "the folder", f"grep -r {target} {top}")
+            yield look(n, "the folder", f"grep -r {'count' if ranked else target} {top}")
             if read:
                 yield see(n, "the file", f"cat {found}")
             if confirm:

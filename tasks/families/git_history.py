@@ -1,4 +1,4 @@
-"""Read the history of a repository: which commit came first, which one added a file."""
+"""Read the history of a repository: which commit came first, which before another, which one added a file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ class GitHistory:
             for word, subject in zip(words, subjects, strict=True)
         )
         setup = f"git init -q -b main .\n{commits}"
-        which = n.choice(["first", "last", "file"])
+        which = n.choice(["first", "last", "file", "before", "before", "before"])
         if which == "file":
             target = n.choice(range(3))
             instruction = f"Write the message of the commit that added {words[target]}.md to {answer}."
             command = f"git log --format=%s -- {words[target]}.md"
+        elif which == "before":
+            target = n.choice(range(2))
+            instruction = f"Write the message of the commit before '{subjects[target + 1]}' to {answer}."
+            command = f"echo '{subjects[target]}'"
         else:
             target = 0 if which == "first" else 2
             instruction = f"Write the message of the {which} commit to {answer}."
             command = "git log --format=%s | tail -n 1" if which == "first" else "git log --format=%s -n 1"
-        show, again = n.chance(0.8), n.chance(0.4)
+        show, again = n.chance(0.8) and which != "before", n.chance(0.4)
 
         def expert() -> Expert:
             yield look(n, "the history", "git log --format=%s")

@@ -1,4 +1,4 @@
-"""Set a field of a JSON file and keep the file valid."""
+"""Set a field of a JSON file, to a given number or to that of another field, and keep the file valid."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ class JsonEdit:
         path = f"{n.pair()}.json"
         first, last = n.rng.sample(FIELDS, 2)
         old = {"name": n.pair(), first: n.number(), last: n.number()}
-        value = old[last]
+        copied = n.chance(0.6)
+        value = old[first] if copied else old[last]
         while value == old[last]:
             value = n.number()
         new = old | {last: value}
+        wish = f"that of {first}" if copied and value == old[first] else str(value)
         instruction = n.choice(
-            [
-                f"The {last} in {path} must be {value}. Keep the file valid JSON.",
-                f"Change {last} to {value} in {path}.",
-            ]
+            [f"Change {last} to {wish} in {path}.", f"In {path} set {last} to {wish}. Keep it valid JSON."]
         )
         reread, peek = n.chance(0.9), n.chance(0.4)
 

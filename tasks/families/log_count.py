@@ -1,4 +1,4 @@
-"""Count the lines of one level in a log and write the number down."""
+"""Count the lines of one level in a log, or find the level with the most lines, and write it down."""
 
 from __future__ import annotations
 
@@ -16,28 +16,36 @@ class LogCount:
     def generate(self, seed: int) -> GeneratedTask:
         n = Names(self.name, seed)
         path, answer = f"{n.pair()}.log", f"{n.word()}.txt"
-        level = n.choice(LEVELS)
-        count = n.choice([1, 2, 3, 4])
-        others = [n.choice([name for name in LEVELS if name != level]) for _ in range(n.choice([2, 3]))]
-        levels = [level] * count + others
+        level, *others = n.rng.sample(LEVELS, 3)
+        counts = dict(zip(others, n.choice([(0, 2), (1, 1), (1, 2), (2, 1)]), strict=True))
+        most = n.chance(0.6)
+        counts[level] = 3 if most else n.choice([1, 2, 3])
+        levels = [name for name, count in counts.items() for _ in range(count)]
         n.rng.shuffle(levels)
         text = "".join(f"{name} {n.pair(' ')}\n" for name in levels)
-        instruction = n.choice(
-            [
-                f"How many {level} lines are in {path}? Write the number to {answer}.",
-                f"Count the lines of level {level} in {path} and write the number to {answer}.",
-            ]
-        )
-        whole, show = n.chance(0.5), n.chance(0.8)
+        if most:
+            instruction = f"Which level has the most lines in {path}? Write it to {answer}."
+        else:
+            instruction = f"How many {level} lines are in {path}? Write the number to {answer}."
+        whole = n.chance(0.5)
+
+        def compare() -> Expert:
+            yield look(n, "the log", f"cat {path}")
+            if whole:
+                for name in LEVELS:
+                    yield act(n, f"count {name}", f"grep -c {name} {path}")
+            yield act(n, "write the level", f"echo {level} > {answer}")
+            yield check(n, "the answer", f"cat {answer}")
+            yield done(n)
 
         def expert() -> Expert:
             if whole:
                 yield look(n, "the log", f"cat {path}")
-            if show or not whole:
-                yield see(n, "the lines", f"grep {level} {path}")
+            yield see(n, "the lines", f"grep {level} {path}")
             yield act(n, "count them", f"grep -c {level} {path}")
             yield act(n, "write the number", f"grep -c {level} {path} > {answer}")
             yield check(n, "the answer", f"cat {answer}")
             yield done(n)
 
-        return GeneratedTask(self.name, seed, instruction, {path: text}, file_is(answer, str(count)), expert)
+        test = file_is(answer, level if most else str(counts[level]))
+        return GeneratedTask(self.name, seed, instruction, {path: text}, test, compare if most else expert)

@@ -1,4 +1,4 @@
-"""Move the files of one kind into a new folder."""
+"""Move the files of one kind, or those that hold a word, into a new folder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,25 @@ class MoveFiles:
         moved = sorted(f"{n.word()}.{kind}" for _ in range(2))
         kept = sorted(f"{n.word()}.{other}" for _ in range(n.choice([1, 2])))
         files = {f"{source}/{name}": f"{n.pair(' ')}\n" for name in moved + kept}
-        instruction = f"Move every {kind} file from {source} to a new folder {target}."
+        word = n.word()
+        search = n.chance(0.6)
+        if search:
+            moved = sorted(n.rng.sample(moved + kept, n.choice([1, 2])))
+            kept = sorted(name for name in (path.split("/")[1] for path in files) if name not in moved)
+            files |= {f"{source}/{name}": f"{word} {n.pair()}\n" for name in moved}
+            instruction = f"Move the files of {source} that hold the word {word} to a new folder {target}."
+            first = look(n, "where the word is", f"grep -l {word} {source}/*")
+            sources = " ".join(f"{source}/{name}" for name in moved)
+        else:
+            instruction = f"Move every {kind} file from {source} to a new folder {target}."
+            first = look(n, "the folder", f"ls {source}")
+            sources = f"{source}/*.{kind}"
         rest = n.chance(0.9)
 
         def expert() -> Expert:
-            yield look(n, "the folder", f"ls {source}")
+            yield first
             yield act(n, "make the folder", f"mkdir {target}")
-            yield act(n, "move the files", f"mv {source}/*.{kind} {target}")
+            yield act(n, "move the files", f"mv {sources} {target}")
             yield check(n, "the new folder", f"ls {target}")
             if rest:
                 yield check(n, "what is left", f"ls {source}")

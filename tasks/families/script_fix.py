@@ -1,4 +1,4 @@
-"""Repair a misspelt command in a failing script."""
+"""Repair the misspelt commands, one or two, of a failing script."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ class ScriptFix:
         variable = n.choice(["name", "item", "place"])
         value, greeting = n.pair(), n.word()
         body = [f"{variable}={value}", f'{wrong} "{greeting} ${variable}"']
-        if n.chance(0.5):
-            body.append(f"echo {n.word()}")
+        wrongs = {wrong: right}
+        if n.chance(0.7):
+            second = next(typo for typo in TYPOS["echo"] if typo != wrong)
+            wrongs[second] = "echo"
+            body.append(f"{second} {n.word()}")
         text = "\n".join(body) + "\n"
         output = "\n".join([f"{greeting} {value}"] + [line.split()[1] for line in body[2:]])
         if right == "printf":
@@ -36,7 +39,8 @@ class ScriptFix:
             yield look(n, "the script", f"cat {path}")
             if run_first:
                 yield see(n, "how it fails", f"bash {path}")
-            yield act(n, f"repair {wrong}", f"sed -i 's/{wrong}/{right}/' {path}")
+            for typo, command in wrongs.items():
+                yield act(n, f"repair {typo}", f"sed -i 's/{typo}/{command}/' {path}")
             if reread:
                 yield check(n, "the script", f"cat {path}")
             yield check(n, "that it runs", f"bash {path}")

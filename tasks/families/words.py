@@ -73,6 +73,12 @@ class Names:
     def number(self, low: int = 10, high: int = 999) -> int:
         return self.rng.randint(low, high)
 
+    def ranked(self, count: int) -> tuple[list[int], str, int]:
+        """`count` different small numbers, one of `largest` and `smallest`, and the index of that one."""
+        numbers = self.rng.sample(range(1, 100), count)
+        rank = self.choice(["largest", "smallest"])
+        return numbers, rank, numbers.index(max(numbers) if rank == "largest" else min(numbers))
+
     def choice(self, items: Sequence[T]) -> T:
         return self.rng.choice(items)
 
