@@ -37,20 +37,12 @@ class ModelConfig(Frozen):
 
 
 class OptimizerConfig(Frozen):
-    """AdamW, or Muon for the decoder's matrices with AdamW for the rest."""
+    """AdamW."""
 
-    name: Literal["muon", "adamw"] = "adamw"
-    """Which optimiser."""
     lr: PositiveFloat = 1.5e-3
-    """Peak learning rate of AdamW."""
-    muon_lr: PositiveFloat = 0.02
-    """Peak learning rate of Muon (per sqrt(max(1, rows / columns)))."""
-    momentum: float = Field(0.95, ge=0, lt=1)
-    """Muon's momentum (Nesterov)."""
-    ns_steps: PositiveInt = 5
-    """Newton-Schulz iterations of Muon."""
+    """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's decay rates."""
+    """Decay rates of the two moments."""
     weight_decay: float = Field(0.01, ge=0)
     """Decoupled weight decay, times the learning rate."""
     clip_grad: PositiveFloat = 1.0

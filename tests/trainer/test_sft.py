@@ -1,14 +1,13 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3ForCausalLM
 
 from trainer import batches, models, sft
-from trainer.config import BudgetConfig, ModelConfig, OptimizerConfig, SftConfig
+from trainer.config import BudgetConfig, ModelConfig, SftConfig
 from trainer.lean import target_log_probs
 from trainer.worker import Worker, worker_config
 
@@ -66,9 +65,7 @@ def test_the_export_is_what_was_trained(trained: Path, data: Path, config: SftCo
 
 
 def test_the_same_seed_gives_the_same_weights(config: SftConfig, data: Path, tmp_path: Path) -> None:
-    short = config.model_copy(
-        update={"budget": BudgetConfig(steps=3), "optimizer": OptimizerConfig(name="muon")}
-    )
+    short = config.model_copy(update={"budget": BudgetConfig(steps=3)})
     for name in ("a", "b"):
         sft.train(short, data, tmp_path / name, show=False)
     a, b = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("a", "b"))
@@ -139,20 +136,3 @@ def test_learning_rate_warms_up_holds_and_falls(config: SftConfig) -> None:
     assert schedule.factor(4, 0.3) == 1.0
     assert schedule.factor(50, 0.75) == pytest.approx(0.55)
     assert schedule.factor(99, 1.0) == pytest.approx(0.1)
-
-
-def test_muon_moves_along_the_orthogonal_factor() -> None:
-    from trainer.muon import MuonAdamW, orthogonal_factor
-
-    torch.manual_seed(0)
-    values = torch.linalg.svdvals(orthogonal_factor(torch.randn(24, 64), 5).float())
-    assert float(values.min()) > 0.6
-    assert float(values.max()) < 1.3
-    matrix, embedding = (torch.nn.Parameter(torch.zeros(shape)) for shape in ((64, 24), (100, 24)))
-    optimizer = MuonAdamW([matrix, embedding], lr=0.1, muon_lr=0.01, vocab_size=100)
-    matrix.grad, embedding.grad = torch.randn(64, 24), torch.randn(100, 24)
-    optimizer.step()
-    assert np.allclose(np.abs(embedding.detach().numpy()), 0.1, atol=1e-3)  # Adam's first step is lr * sign
-    moved = torch.linalg.svdvals(matrix.detach()) / 0.01
-    assert float(moved.min()) > 0.9
-    assert float(moved.max()) < 2.2
