@@ -107,10 +107,8 @@ class Comparison:
             pair("latency per turn", lambda mode: number(data["latency_per_turn_s"][mode], " s")),
         ]
         alone = [
-            (
-                "latency reduction",
-                f"{percent(data['latency_reduction'])} (95% interval {percent(low)} to {percent(high)})",
-            ),
+            ("latency reduction", percent(data["latency_reduction"])),
+            ("  95% interval", f"{percent(low)} to {percent(high)}"),
             ("exact_frac (hits / compared)", percent(data["exact_frac"])),
             ("  without empty observations", percent(data["exact_frac_nonempty"])),
             ("hit_frac (hits / tool calls)", percent(data["hit_frac"])),

@@ -34,7 +34,17 @@ def draw(sequential: Rollout, speculative: Rollout, note: str, path: Path) -> No
             for span in rollout.spans:
                 if span.kind is kind:
                     width = max(span.end_s - span.start_s, 0.004)
-                    axis.barh(row, width, left=span.start_s - origin, height=0.62, color=color, linewidth=0)
+                    kept = span.attributes.get("committed", True)
+                    axis.barh(
+                        row,
+                        width,
+                        left=span.start_s - origin,
+                        height=0.62,
+                        color=color if kept else "none",
+                        edgecolor=color,
+                        hatch=None if kept else "////",
+                        linewidth=0 if kept else 1,
+                    )
         axis.set_yticks(range(len(lanes)), [label for _, label, _ in lanes])
         axis.set_ylim(len(lanes) - 0.4, -0.6)
         axis.set_title(
@@ -59,7 +69,7 @@ def draw(sequential: Rollout, speculative: Rollout, note: str, path: Path) -> No
 
 _KEY = (
     (HIT, "hit: the prediction equals the observation, the speculative action is kept"),
-    (MISS, "miss: the speculative action is thrown away"),
+    (MISS, "miss: the speculative action (hatched) is thrown away"),
 )
 
 

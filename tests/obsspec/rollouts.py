@@ -49,7 +49,13 @@ def made(
             Span(kind=SpanKind.POLICY, turn=i, start_s=i + 0.0, end_s=i + 0.3),
             Span(kind=SpanKind.TOOL, turn=i, start_s=i + 0.3, end_s=i + 0.8),
             Span(kind=SpanKind.WORLD_MODEL, turn=i, start_s=i + 0.3, end_s=i + 0.4),
-            Span(kind=SpanKind.SPECULATIVE_POLICY, turn=i + 1, start_s=i + 0.4, end_s=i + 0.7),
+            Span(
+                kind=SpanKind.SPECULATIVE_POLICY,
+                turn=i + 1,
+                start_s=i + 0.4,
+                end_s=i + 0.7,
+                attributes={"committed": outcomes[i] is Outcome.HIT},
+            ),
         )
     ]
     return Rollout(
