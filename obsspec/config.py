@@ -6,6 +6,7 @@ file and its line, and the closest valid key.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,6 +30,10 @@ from trainer.config import WarmstartConfig
 _Value = TypeVar("_Value")
 Role = Literal["policy", "world_model"]
 ROLES: tuple[Role, Role] = ("policy", "world_model")
+
+
+_OPENING_TOKENS = 64
+"""More than the opening of a tool response takes in any tokenizer."""
 
 
 class Frozen(BaseModel):
@@ -159,7 +164,35 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         given = next((o for o in overrides if ".".join(key).startswith(o.partition("=")[0])), None)
         where = f"--set {given}" if given else f"{path}{line_of(text, key)}"
         raise ConfigError(f"{where}: {sentence}") from None
-    return _resolve(config, _project(path))
+    return _within_context(_resolve(config, _project(path)))
+
+
+def _within_context(config: Config) -> Config:
+    """The same configuration, with what its engines' models can read where it does not say otherwise."""
+    service = config.orchestrator
+    speculation = service.speculation
+    if service.context_tokens is None and (most := _context_length(config.engines.policy)):
+        service = service.model_copy(update={"context_tokens": most})
+    if speculation.world_model_context_tokens is None and (
+        most := _context_length(config.engines.world_model)
+    ):
+        room = max(1, most - speculation.max_prediction_tokens - _OPENING_TOKENS)
+        speculation = speculation.model_copy(update={"world_model_context_tokens": room})
+    service = service.model_copy(update={"speculation": speculation})
+    return config.model_copy(update={"orchestrator": service})
+
+
+def _context_length(engine: EngineConfig | None) -> int | None:
+    """Longest sequence of an engine in tokens, as the file says or else its model; None: nobody says."""
+    if engine is None:
+        return None
+    if engine.context_length is not None:
+        return engine.context_length
+    try:
+        length = json.loads((engine.model / "config.json").read_text()).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return None  # a missing or broken model is named when the engine starts
+    return length if isinstance(length, int) and length > 1 else None
 
 
 def _override(data: dict[str, Any], override: str) -> None:

@@ -51,6 +51,7 @@ def build(config: OrchestratorConfig) -> FastAPI:
         chat,
         lambda task: NamespaceSandbox.for_task(task, config.sandbox.limits()),
         config.sandbox.observation_chars,
+        config.context_tokens,
     )
     return create_app(world, engines, tasks, config)
 

@@ -88,6 +88,9 @@ class OrchestratorConfig(Config):
     """Engine of the world model; null: no tool call is predicted."""
     speculation: SpeculationConfig = SpeculationConfig()
     """How tool calls are predicted."""
+    context_tokens: int | None = Field(default=None, ge=2)
+    """Longest sequence that the policy's engine takes: a rollout is truncated there, whatever its limits;
+    null: limits alone bound it."""
     sampling: Sampling = Sampling()
     """How actions are sampled, where a request does not say."""
     limits: Limits = Limits()

@@ -44,6 +44,8 @@ class World:
     chat: ChatFormat
     sandbox: Callable[[Task], Sandbox]
     observation_limit: int
+    context_tokens: int | None = None
+    """Longest sequence that the policy's engine takes."""
 
 
 class LimitMet(Exception):
@@ -131,9 +133,10 @@ class _Agent:
     def _params(self, turn: int, length: int) -> SamplingParams:
         """For the action of `turn` after `length` tokens. Raises LimitMet when there is no room for it."""
         limits, sampling = self._spec.limits, self._spec.sampling
-        room = limits.max_tokens - length
+        bound = min(limits.max_tokens, self._world.context_tokens or limits.max_tokens)
+        room = bound - length
         if room < 1:
-            raise LimitMet(f"the trajectory has no room left within {limits.max_tokens} tokens")
+            raise LimitMet(f"the trajectory has no room left within {bound} tokens")
         return SamplingParams(
             max_new_tokens=min(limits.max_action_tokens, room),
             temperature=sampling.temperature,

@@ -218,16 +218,19 @@ def test_max_turns_truncates_and_still_verifies_without_speculating_past_the_end
     ]
 
 
+@pytest.mark.parametrize("bound", ["limit", "context"])
 @pytest.mark.parametrize("mode", [NEVER, ALWAYS])
-def test_a_full_trajectory_truncates(mode: SpeculationMode) -> None:
+def test_a_full_trajectory_truncates(mode: SpeculationMode, bound: str) -> None:
     complete = run(stage().run())
     assert complete.trajectory
     full = [complete.trajectory.prompt_ids, *(s.token_ids for s in complete.trajectory.segments[:2])]
-    scene = stage()
-    rollout = run(scene.run(scene.record(mode, limits=Limits(max_tokens=sum(map(len, full))))))
+    room = sum(map(len, full))
+    scene = stage(context_tokens=room if bound == "context" else None)
+    limits = Limits(max_tokens=room if bound == "limit" else 100_000)
+    rollout = run(scene.run(scene.record(mode, limits=limits)))
     assert rollout.status is RolloutStatus.TRUNCATED
     assert rollout.error
-    assert "no room left within" in rollout.error
+    assert f"no room left within {room} tokens" in rollout.error
     assert len(rollout.turns) == 1
     assert rollout.reward == 1.0
 

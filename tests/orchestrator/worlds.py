@@ -147,6 +147,7 @@ class Stage:
     sandbox_error: str = ""
     policy_tokens_per_s: float = 50.0
     world_model_tokens_per_s: float = 200.0
+    context_tokens: int | None = None
     sandboxes: list[FakeSandbox] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -159,7 +160,8 @@ class Stage:
 
     @property
     def world(self) -> World:
-        return World(self.policy, WorldModelPredictor(self.world_model, CHAT, 200), CHAT, self._sandbox, 2000)
+        predictor = WorldModelPredictor(self.world_model, CHAT, 200)
+        return World(self.policy, predictor, CHAT, self._sandbox, 2000, self.context_tokens)
 
     def _sandbox(self, _: Task) -> FakeSandbox:
         self.sandboxes.append(FakeSandbox(self.answers, self.reward, self.sandbox_error))
