@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from orchestrator.report import Report, by_command_kind, by_family, counts, report
+from orchestrator.report import Report, SpeculationFigures, by_command_kind, by_family, counts, report
 from orchestrator.schema import NoLatency, Rollout, ToolLatency
 
 SAMPLING_NOTE = (
@@ -44,7 +45,12 @@ class Comparison:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """report.json: fractions in [0, 1], seconds, tokens; null where there is nothing to divide by."""
+        """report.json; computed once, for the report, the table and the page."""
+        return self._figures
+
+    @cached_property
+    def _figures(self) -> dict[str, Any]:
+        """Of report.json: fractions in [0, 1], seconds, tokens; null where there is nothing to divide by."""
         before, after = report(self.sequential), report(self.speculative)
         figures = after.speculation
         reduction, low, high = self._reduction()
@@ -77,11 +83,11 @@ class Comparison:
             "branches": self.branches,
             "sampling": "same seeds, honoured by the engine" if self.seeds_honoured else SAMPLING_NOTE,
             "by_family": {
-                name: {"success_rate": r.success_rate, **_exact(r.speculation)}
+                name: {"success_rate": r.success_rate, **exact(r.speculation)}
                 for name, r in by_family(self.speculative).items()
             },
             "by_command_kind": {
-                kind: {"tool_calls": f.tool_calls, **_exact(f)}
+                kind: {"tool_calls": f.tool_calls, **exact(f)}
                 for kind, f in by_command_kind(self.speculative).items()
             },
         }
@@ -194,7 +200,7 @@ def _per_turn(rollouts: Sequence[Rollout]) -> float | None:
     return sum(t for t, _ in times) / sum(n for _, n in times) if times else None
 
 
-def _exact(figures: Any) -> dict[str, float | None]:
+def exact(figures: SpeculationFigures) -> dict[str, float | None]:
     return {"exact_frac": figures.exact_frac, "exact_frac_nonempty": figures.exact_frac_nonempty}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from obsspec.comparison import percent
+from obsspec.comparison import exact, percent
 from orchestrator.report import by_command_kind, by_family, report
 from orchestrator.schema import Rollout
 
@@ -19,8 +19,7 @@ def evaluation(rollouts: Sequence[Rollout], temperature: float) -> dict[str, Any
         name: {
             "rollouts": r.rollouts,
             "success_rate": r.success_rate,
-            "exact_frac": r.speculation.exact_frac,
-            "exact_frac_nonempty": r.speculation.exact_frac_nonempty,
+            **exact(r.speculation),
         }
         for name, r in by_family(rollouts).items()
     }
@@ -41,8 +40,7 @@ def evaluation(rollouts: Sequence[Rollout], temperature: float) -> dict[str, Any
         "by_command_kind": {
             kind: {
                 "tool_calls": f.tool_calls,
-                "exact_frac": f.exact_frac,
-                "exact_frac_nonempty": f.exact_frac_nonempty,
+                **exact(f),
             }
             for kind, f in by_command_kind(rollouts).items()
         },

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from obsspec.commands.options import JsonFile, Overrides, require_writable
-
-if TYPE_CHECKING:
-    from orchestrator.schema import NoLatency, ToolLatency
+from obsspec.commands.options import JsonFile, Overrides, parse_latency, require_writable
 
 
 def demo(
@@ -34,9 +30,8 @@ def demo(
     from obsspec.batch import held_out
     from obsspec.comparison import SAMPLING_NOTE
     from obsspec.config import load_config
-    from obsspec.processes.display import starting
+    from obsspec.processes.display import announced
     from obsspec.processes.run import new_folder, run
-    from obsspec.processes.stack import Stack
     from orchestrator.client import OrchestratorClient
 
     require_writable(json)
@@ -46,10 +41,10 @@ def demo(
 
     async def body() -> None:
         folder = new_folder(runs)
-        async with AsyncExitStack() as stack:
-            with starting(console) as report:
-                up = await stack.enter_async_context(Stack(checked, folder, report=report))
-            client = await stack.enter_async_context(OrchestratorClient(up.service_url))
+        async with (
+            announced(checked, folder, console) as up,
+            OrchestratorClient(up.service_url) as client,
+        ):
             comparison = await job.compare(client, plan, console)
         job.write(comparison, folder, json)
         console.print(job.table(comparison))
@@ -60,19 +55,3 @@ def demo(
     if run(body()):
         console.print("Stopped.")
         raise typer.Exit(130)
-
-
-def parse_latency(text: str) -> ToolLatency | NoLatency:
-    """`none`, `MEAN` or `MEAN:SIGMA`, in seconds. Raises ConfigError."""
-    from obsspec.errors import ConfigError
-    from orchestrator.schema import ToolLatency
-
-    if text == "none":
-        return "none"
-    mean, _, sigma = text.partition(":")
-    try:
-        return ToolLatency(mean_s=float(mean), sigma=float(sigma or 0.6))
-    except ValueError:
-        raise ConfigError(
-            f"--tool-latency {text}: write seconds as MEAN or MEAN:SIGMA, such as 1.0:0.6, or none"
-        ) from None

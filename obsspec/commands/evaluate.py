@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from obsspec.commands.options import JsonFile, Overrides, require_writable
+from obsspec.commands.options import JsonFile, Overrides, parse_latency, require_writable
 
 
 def evaluate(
@@ -32,35 +31,34 @@ def evaluate(
     from rich.console import Console
 
     from obsspec.batch import held_out, run_batch
-    from obsspec.commands.demo import parse_latency
     from obsspec.config import load_config
     from obsspec.evaluate import evaluation, tables
-    from obsspec.processes.display import starting
+    from obsspec.processes.display import announced
     from obsspec.processes.run import new_folder, run
-    from obsspec.processes.stack import Stack
     from orchestrator.client import OrchestratorClient
     from orchestrator.schema import RolloutRequest, Sampling, SpeculationMode
 
     require_writable(json)
     console = Console(highlight=False, soft_wrap=True)
     checked = load_config(config, overrides or ())
+    latency = parse_latency(tool_latency)
     requests = [
         RolloutRequest(
             tasks=[task],
             seed=seed + i,
             mode=SpeculationMode.ALWAYS,
             sampling=Sampling(temperature=temperature),
-            tool_latency=parse_latency(tool_latency),
+            tool_latency=latency,
         )
         for i, task in enumerate(held_out(rollouts))
     ]
 
     async def body() -> None:
         folder = new_folder(runs)
-        async with AsyncExitStack() as stack:
-            with starting(console) as report:
-                up = await stack.enter_async_context(Stack(checked, folder, report=report))
-            client = await stack.enter_async_context(OrchestratorClient(up.service_url))
+        async with (
+            announced(checked, folder, console) as up,
+            OrchestratorClient(up.service_url) as client,
+        ):
             ended = await run_batch(client, requests, console)
         figures = evaluation(ended, temperature)
         text = dumps(figures, indent=1) + "\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -21,18 +20,15 @@ def up(
     from rich.console import Console
 
     from obsspec.config import load_config
-    from obsspec.processes.display import starting
+    from obsspec.processes.display import announced
     from obsspec.processes.run import new_folder, run
-    from obsspec.processes.stack import Stack
 
     console = Console(highlight=False, soft_wrap=True)
     checked = load_config(config, overrides or ())
 
     async def serve() -> None:
         folder = new_folder(runs)
-        async with AsyncExitStack() as stack:
-            with starting(console) as report:
-                up = await stack.enter_async_context(Stack(checked, folder, report=report))
+        async with announced(checked, folder, console) as up:
             console.print(f"Ready: {up.service_url}/docs; logs in {folder}/logs. Ctrl-C stops everything.")
             await asyncio.Event().wait()
 
