@@ -34,6 +34,8 @@ ROLES: tuple[Role, Role] = ("policy", "world_model")
 
 _OPENING_TOKENS = 64
 """More than the opening of a tool response takes in any tokenizer."""
+_ENGINE_RESERVE = 6
+"""Tokens that SGLang keeps of its context: it takes prompts shorter than context_length - 6 only."""
 
 
 class Frozen(BaseModel):
@@ -172,11 +174,11 @@ def _within_context(config: Config) -> Config:
     service = config.orchestrator
     speculation = service.speculation
     if service.context_tokens is None and (most := _context_length(config.engines.policy)):
-        service = service.model_copy(update={"context_tokens": most})
+        service = service.model_copy(update={"context_tokens": max(2, most - _ENGINE_RESERVE)})
     if speculation.world_model_context_tokens is None and (
         most := _context_length(config.engines.world_model)
     ):
-        room = max(1, most - speculation.max_prediction_tokens - _OPENING_TOKENS)
+        room = max(1, most - speculation.max_prediction_tokens - _OPENING_TOKENS - _ENGINE_RESERVE)
         speculation = speculation.model_copy(update={"world_model_context_tokens": room})
     service = service.model_copy(update={"speculation": speculation})
     return config.model_copy(update={"orchestrator": service})

@@ -12,6 +12,8 @@ import pytest
 from obsspec.batch import held_out
 from obsspec.config import Config
 from orchestrator.app import build
+from orchestrator.backends.base import BackendError, SamplingParams
+from orchestrator.backends.factory import create
 from orchestrator.client import OrchestratorClient
 from orchestrator.schema import (
     Outcome,
@@ -100,3 +102,17 @@ async def test_the_shipped_models_solve_tasks_and_predict(
     outcomes = [turn.prediction.outcome for r in rollouts for turn in r.turns if turn.prediction]
     assert sum(r.reward or 0.0 for r in rollouts) >= 1
     assert outcomes.count(Outcome.HIT) >= 3
+
+
+async def test_the_engine_takes_as_many_tokens_as_the_service_believes(engines: Config) -> None:
+    most = engines.orchestrator.context_tokens
+    assert most is not None
+    backend = create("policy", engines.orchestrator.policy)
+    params = SamplingParams(max_new_tokens=1)
+    try:
+        chunks = [chunk async for chunk in backend.generate([5] * (most - 1), params)]
+        assert sum(len(chunk.token_ids) for chunk in chunks) == 1
+        with pytest.raises(BackendError, match="maximum allowed length"):
+            [_ async for _ in backend.generate([5] * most, params)]
+    finally:
+        await backend.close()
