@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.report import Report, SpeculationFigures, by_command_kind, by_family, counts, report
-from orchestrator.schema import NoLatency, Rollout, ToolLatency
+from orchestrator.schema import NoLatency, Outcome, Rollout, ToolLatency
 
 SAMPLING_NOTE = (
     "Both ways use the same tasks and seeds, but this engine does not honour seeds yet: at temperature above "
@@ -119,7 +119,7 @@ class Comparison:
             ("  without empty observations", percent(data["exact_frac_nonempty"])),
             ("hit_frac (hits / tool calls)", percent(data["hit_frac"])),
             ("  without empty observations", percent(data["hit_frac_nonempty"])),
-            ("world model time / tool time", number(data["wm_latency_over_tool_latency"])),
+            ("world model time / tool time", self._ratio(data)),
             (
                 "policy tokens thrown away",
                 f"{data['discarded_policy_tokens']} (kept: {data['policy_tokens']})",
@@ -160,6 +160,14 @@ class Comparison:
             "",
         ]
         return "\n".join(lines)
+
+    @staticmethod
+    def _ratio(data: dict[str, Any]) -> str:
+        """Over calls whose prediction came in time; says of how many, since slow ones are missing."""
+        late = {Outcome.TOOL_FIRST, Outcome.PREDICTOR_FAILED, Outcome.NOT_ATTEMPTED}
+        calls = sum(data["outcomes"].values())
+        came = sum(count for outcome, count in data["outcomes"].items() if outcome not in late)
+        return f"{number(data['wm_latency_over_tool_latency'])} ({came} of {calls} in time)"
 
     def _reduction(self) -> tuple[float | None, float | None, float | None]:
         """1 − mean speculative / mean sequential latency, with a 95% bootstrap interval over tasks.

@@ -7,7 +7,7 @@ from pathlib import Path
 from orchestrator.schema import Outcome, Rollout, Span, SpanKind
 
 LANES: tuple[tuple[SpanKind, str, str], ...] = (
-    (SpanKind.POLICY, "policy (agent waits)", "#3b6fb6"),
+    (SpanKind.POLICY, "policy", "#3b6fb6"),
     (SpanKind.TOOL, "tool", "#b9bec7"),
     (SpanKind.WORLD_MODEL, "world model", "#e0952f"),
     (SpanKind.SPECULATIVE_POLICY, "speculative policy", "#7fb0e6"),

@@ -26,7 +26,9 @@ def sentence(errors: Sequence[Any]) -> str:
     """Pydantic's errors as one sentence: where, what."""
     parts = []
     for error in errors[:5]:
-        where = ".".join(str(part) for part in error["loc"]) or "request"
+        if error["type"] == "json_invalid":
+            return f"the body is not valid JSON: {error['ctx']['error']} at character {error['loc'][-1]}"
+        where = ".".join(str(part) for part in error["loc"] if part != "body") or "request"
         parts.append(f"{where}: {error['msg'][0].lower()}{error['msg'][1:]}")
     more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
     return "; ".join(parts) + more

@@ -36,15 +36,15 @@ class Limits(Frozen):
     """Tokens of one action."""
     max_tokens: int = Field(default=4096, ge=2)
     """Tokens of the whole trajectory, prompt included; no action begins once they are reached."""
-    timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: float | None = Field(default=None, gt=0, le=86_400, allow_inf_nan=False)
     """Seconds of wall clock for the agent; null: the task's own limit."""
 
 
 class ToolLatency(Frozen):
     """Log-normal latency added to every tool call, in place of a remote sandbox's; reported as simulated."""
 
-    mean_s: float = Field(gt=0)
-    sigma: float = Field(default=0.6, ge=0)
+    mean_s: float = Field(gt=0, le=3600, allow_inf_nan=False)
+    sigma: float = Field(default=0.6, ge=0, le=5, allow_inf_nan=False)
     """Standard deviation of the logarithm."""
 
 

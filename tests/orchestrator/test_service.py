@@ -124,6 +124,16 @@ async def test_tasks_are_listed(tmp_path: Path) -> None:
         assert {family.eval_seed for family in listing.families} == {1_000_000}
 
 
+async def test_a_body_that_is_no_json_is_named_as_such(tmp_path: Path) -> None:
+    async with serving(quick(), tmp_path) as (_, http, _):
+        headers = {"content-type": "application/json"}
+        response = await http.post("/v1/rollouts", content=b'{"tasks": [', headers=headers)
+        assert response.status_code == 422
+        assert response.json()["detail"].startswith(
+            "the body is not valid JSON: Expecting value at character"
+        )
+
+
 @pytest.mark.parametrize(
     ("body", "status", "detail"),
     [
@@ -131,17 +141,18 @@ async def test_tasks_are_listed(tmp_path: Path) -> None:
         ({"tasks": ["csv_edit/-1"]}, 404, "there is no task 'csv_edit/-1'"),
         ({"tasks": ["csv_edit/1", "../etc"]}, 404, "there is no task '../etc'"),
         ({"tasks": ["broken"]}, 422, "test.sh"),
-        ({"tasks": []}, 422, "body.tasks: "),
+        ({"tasks": []}, 422, "tasks: "),
         ({"tasks": ["csv_edit/1"] * 100, "n": 1000}, 422, "100000 rollouts are more than 20000"),
         (
             {"tasks": ["csv_edit/1"], "mode": "sometimes"},
             422,
-            "body.mode: input should be 'never' or 'always'",
+            "mode: input should be 'never' or 'always'",
         ),
-        ({"tasks": ["csv_edit/1"], "sede": 3}, 422, "body.sede: extra inputs are not permitted"),
+        ({"tasks": ["csv_edit/1"], "sede": 3}, 422, "sede: extra inputs are not permitted"),
         ({"tasks": ["csv_edit/1"], "tool_latency": {"mean_s": -1}}, 422, "greater than 0"),
-        ({"tasks": ["csv_edit/1"], "limits": {"max_turns": 0}}, 422, "body.limits.max_turns: "),
-        ("no json", 422, "body"),
+        ({"tasks": ["csv_edit/1"], "tool_latency": {"mean_s": 1e308}}, 422, "less than or equal to 3600"),
+        ({"tasks": ["csv_edit/1"], "limits": {"max_turns": 0}}, 422, "limits.max_turns: "),
+        ("no json", 422, "request: input should be a valid dictionary"),
     ],
 )
 async def test_bad_requests_are_one_sentence_in_one_shape(
