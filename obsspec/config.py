@@ -42,6 +42,17 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class BranchConfig(Frozen):
+    """What speculation may take of an engine."""
+
+    budget: PositiveFloat = 0.25
+    """Part of the KV cache (up to 1), or tokens (above 1), that open branches may claim."""
+    max_ttl_s: PositiveFloat = 600.0
+    """Longest time to live of a branch, in seconds."""
+    grace_s: PositiveFloat = 5.0
+    """How long a committed branch stays in the cache for the next turn, in seconds."""
+
+
 class EngineConfig(Frozen):
     """One SGLang server, started on this machine."""
 
@@ -63,6 +74,10 @@ class EngineConfig(Frozen):
     """Requests that decode at once; null: the engine decides."""
     memory_fraction: float = Field(default=0.3, gt=0, lt=1)
     """Part of the device's memory for weights and KV cache."""
+    branches: BranchConfig = BranchConfig()
+    """What speculation may take of it."""
+    batch_invariant: bool = False
+    """On a CPU in bfloat16: a token's numbers do not depend on what else is in the batch (slower)."""
     extra_args: list[str] = Field(default_factory=list)
     """Further arguments of `sglang serve`, passed on as they are."""
     startup_timeout_s: PositiveFloat = 300.0
@@ -140,6 +155,10 @@ class Config(Frozen):
             )
         assert isinstance(engine, EngineConfig)
         return engine
+
+    def api_key(self, role: Role) -> str | None:
+        """What that engine asks of its clients, as the orchestrator knows it; None: nothing."""
+        return getattr(getattr(self.orchestrator, role), "api_key", None)
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

@@ -62,18 +62,23 @@ def arguments(engine: EngineConfig) -> list[str]:
     return [*(part for pair in pairs for part in pair), *flags, *engine.extra_args]
 
 
-def command(role: Role, engine: EngineConfig, scratch: str | None = None) -> Command:
+def command(
+    role: Role, engine: EngineConfig, scratch: str | None = None, api_key: str | None = None
+) -> Command:
     """The process of an engine; its sockets and temporary files go to `scratch`, which outlives it."""
     env = {
         "SGLANG_PLUGINS": "obsspec",
         "HF_HUB_OFFLINE": "1",
         "PYTHONWARNINGS": "ignore",
+        **{f"OBSSPEC_BRANCH_{key.upper()}": str(value) for key, value in engine.branches},
+        "OBSSPEC_BATCH_INVARIANT": str(int(engine.batch_invariant)),
         **(_CPU_ENVIRONMENT if engine.device == "cpu" else {}),
         **({"TMPDIR": scratch} if scratch else {}),
     }
+    key = ["--api-key", api_key] if api_key else []
     return Command(
         name=name(role),
-        argv=[sys.executable, "-m", "obsspec.engine_process", *arguments(engine)],
+        argv=[sys.executable, "-m", "obsspec.engine_process", *arguments(engine), *key],
         # Answers after a token went through the scheduler.
         ready_url=f"{engine.url}/health_generate",
         env=env,
@@ -83,10 +88,11 @@ def command(role: Role, engine: EngineConfig, scratch: str | None = None) -> Com
     )
 
 
-async def require_plugin(name: str, url: str) -> None:
+async def require_plugin(name: str, url: str, api_key: str | None = None) -> None:
     """Raises ProcessError where a ready engine runs without the plugin, which SGLang itself only logs."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
             answer = await client.get(f"{url}/branch", timeout=30)
     except httpx.HTTPError as error:
         reason = str(error) or type(error).__name__

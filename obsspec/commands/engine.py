@@ -27,8 +27,9 @@ def engine(
     from obsspec.processes import ports
 
     name: Role = "policy" if role is RoleName.POLICY else "world_model"
-    chosen = ports.assign(load_config(config, overrides or ())).engine(name)
+    whole = ports.assign(load_config(config, overrides or ()))
+    chosen = whole.engine(name)
     engines.check(name, chosen)
-    command = engines.command(name, chosen)
+    command = engines.command(name, chosen, api_key=whole.api_key(name))
     print(f"Starting the {role} engine on {chosen.url}; stop it with Ctrl-C.", flush=True)
     os.execve(command.argv[0], command.argv, {**os.environ, **command.env})

@@ -90,12 +90,13 @@ class Stack:
             resolved = self.folder / "config.yaml"
             resolved.write_text(yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False))
             self._scratch = tempfile.TemporaryDirectory(prefix="obsspec-")
+            key, scratch = self.config.api_key, self._scratch.name
             await self._start(
-                [engine.command(role, each, self._scratch.name) for role, each in self._engines()]
+                [engine.command(role, each, scratch, key(role)) for role, each in self._engines()]
             )
             async with self._watched():
                 for role, each in self._engines():
-                    await engine.require_plugin(engine.name(role), each.url)
+                    await engine.require_plugin(engine.name(role), each.url, key(role))
                 if self._service:
                     await self._start_service(resolved)
         except BaseException:

@@ -72,7 +72,7 @@ async def test_an_engine_elsewhere_that_does_not_answer_is_named(tmp_path: Path)
 async def test_an_engine_that_ends_while_the_service_starts_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ends_soon(role: str, engine: EngineConfig, scratch: str) -> Command:
+    def ends_soon(role: str, engine: EngineConfig, scratch: str, api_key: str | None = None) -> Command:
         """Answers that it is ready, and for its plugin, and no more."""
         return server("policy-engine", engine.port, requests=2)
 

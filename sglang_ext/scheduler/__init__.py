@@ -1,0 +1,1 @@
+"""The scheduler half: which branches there are, what they hold in the radix cache, who yields to whom."""
