@@ -39,6 +39,8 @@ class SGLangConfig(Config):
     """Longest wait for a connection."""
     stream_interval: int = Field(default=1, ge=1)
     """Tokens to a streamed chunk."""
+    branch_ttl_s: float = Field(default=120.0, gt=0)
+    """Seconds after which the engine ends a branch that nobody has ended: longer than any tool call."""
     api_key: str | None = None
     """The server's own key, where it has one."""
 

@@ -77,6 +77,11 @@ class RolloutRecord:
             }
         )
 
+    def settle(self, turn: int, prediction: Prediction) -> None:
+        """The prediction of a turn has its last figures; nothing where the tool never returned."""
+        if self.turns[turn].prediction is not None:
+            self.turns[turn] = self.turns[turn].model_copy(update={"prediction": prediction})
+
     def snapshot(self) -> Rollout:
         """The rollout as it stands; with its trajectory once it has ended."""
         spec = self.spec

@@ -93,6 +93,7 @@ class _Agent:
         self._trajectory = GrowingTrajectory(world.chat.prompt(task.instruction))
         seed = f"latency/{spec.task}/{spec.seed}"
         self._tools = Tools(sandbox, self._spans, world.observation_limit, spec.tool_latency, seed)
+        self._speculations: list[SpeculativeTurn] = []
 
     async def run(self) -> str | None:
         """Until the agent is done (None) or meets a limit (which one)."""
@@ -111,6 +112,8 @@ class _Agent:
         finally:
             self._record.agent_latency_s = self._spans.now() - start
             self._record.trajectory = self._trajectory.to_schema()
+            for speculation in self._speculations:
+                self._record.settle(speculation.turn, await speculation.settle())
 
     async def _turns(self) -> None:
         max_turns = self._spec.limits.max_turns
@@ -203,6 +206,7 @@ class _Agent:
             self._spans,
             turn,
         )
+        self._speculations.append(speculation)
         return await speculation.run(lambda: self._tools.run(call, turn))
 
 

@@ -3,7 +3,8 @@
 The tool starts and the predictor is asked at the same time. A prediction opens a branch; when the tool
 returns the same text, the branch is committed and its tokens are the next action, else it is dropped; a
 tool that returns before there is a branch cancels the attempt. The branch ends exactly once, whatever
-fails or is cancelled, and no failure or slowness of predictor or branch reaches the rollout.
+fails or is cancelled, and no failure or slowness of predictor or branch reaches the rollout: a drop is
+not waited for, its figures come with `settle`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class IllegalMove(AssertionError):
 
 @dataclass(frozen=True)
 class TurnResult:
-    """The observation, what came of its prediction, and the next action if a branch was committed."""
+    """The observation, what came of its prediction, and the next action if a branch was committed.
+
+    Where a branch was dropped, `prediction` lacks its tokens and its overlap until `settle`.
+    """
 
     observation: Observation
     returned_s: float
@@ -60,7 +64,7 @@ class TurnResult:
 
 
 class SpeculativeTurn:
-    """One tool call with speculation. Use once: `await SpeculativeTurn(...).run(tool)`."""
+    """One tool call with speculation. Use once: `run`, and later, whatever came of it, `settle`."""
 
     def __init__(
         self,
@@ -73,6 +77,7 @@ class SpeculativeTurn:
         turn: int,
     ):
         """`params`: of the next action, given the length of its context in tokens; may raise."""
+        self.turn = turn
         self.state = State.PREDICTING
         self._backend = backend
         self._predictor = predictor
@@ -80,12 +85,13 @@ class SpeculativeTurn:
         self._context = context
         self._params = params
         self._spans = spans
-        self._turn = turn
         self._started_s = spans.now()
         self._opened_s = self._started_s
         self._predictor_s: float | None = None
         self._candidate: Candidate | None = None
         self._branch: Branch | None = None
+        self._dropping: Awaitable[int] | None = None
+        self._dropped_s = 0.0
         self._outcome = Outcome.TOOL_FIRST
         self._error: str | None = None
         self._overlap_s = 0.0
@@ -105,8 +111,20 @@ class SpeculativeTurn:
         except BaseExceptionGroup as group_error:
             raise group_error.exceptions[0] from None
         finally:
-            await self._drop()
-        return TurnResult(observation, returned_s, self._prediction(action), action)
+            self._drop()
+        return TurnResult(observation, returned_s, self._prediction(), action)
+
+    async def settle(self) -> Prediction:
+        """What came of the prediction, once the engine has answered a drop."""
+        if (dropping := self._dropping) is not None:
+            self._dropping = None
+            try:
+                self._discarded += await dropping
+            except BackendError as error:
+                self._error = str(error)
+            finally:
+                self._end_branch_span(self._dropped_s, committed=False)
+        return self._prediction()
 
     def _candidate_text(self) -> str | None:
         return None if self._candidate is None else self._candidate.text
@@ -115,7 +133,7 @@ class SpeculativeTurn:
         """Predict, then open a branch. Raises nothing but CancelledError."""
         failure = Outcome.PREDICTOR_FAILED
         try:
-            with self._spans.measure(SpanKind.WORLD_MODEL, self._turn):
+            with self._spans.measure(SpanKind.WORLD_MODEL, self.turn):
                 candidate = await self._first_candidate()
             self._candidate = candidate
             self._predictor_s = self._spans.now() - self._started_s
@@ -147,35 +165,35 @@ class SpeculativeTurn:
     async def _commit(self, returned_s: float) -> SampledAction | None:
         assert self._branch is not None
         self._move(State.COMMITTED)
-        self._end_branch_span(returned_s, committed=True)
         action = SampledAction()
         try:
-            with self._spans.measure(SpanKind.POLICY, self._turn + 1) as attributes:
+            with self._spans.measure(SpanKind.POLICY, self.turn + 1) as attributes:
                 attributes["branch"] = True
                 return await action.read(self._branch.commit())
         except BackendError as error:
             self._discarded += len(action.token_ids)
             self._abandon(Outcome.BRANCH_FAILED, str(error))
             return None
+        finally:
+            self._end_branch_span(returned_s, committed=True)
 
-    async def _drop(self) -> None:
+    def _drop(self) -> None:
         if self.state is State.SPECULATING:
             assert self._branch is not None
             self._move(State.DROPPED)
-            self._end_branch_span(self._spans.now(), committed=False)
-            try:
-                self._discarded += await self._branch.drop()
-            except BackendError as error:
-                self._error = str(error)
+            self._dropped_s = self._spans.now()
+            self._dropping = self._branch.drop()
 
     def _end_branch_span(self, end_s: float, committed: bool) -> None:
+        """The commit or the drop was answered: only now is it sure to be known when the branch finished."""
         assert self._branch is not None
         if self._branch.finished_at is not None:
             end_s = min(end_s, self._spans.since_start(self._branch.finished_at))
         self._overlap_s = max(0.0, end_s - self._opened_s)
         end_s = self._opened_s + self._overlap_s
         attributes: Attributes = {"committed": committed}
-        self._spans.add(SpanKind.SPECULATIVE_POLICY, self._opened_s, end_s, self._turn + 1, attributes)
+        self._spans.add(SpanKind.SPECULATIVE_POLICY, self._opened_s, end_s, self.turn + 1, attributes)
+        self._branch = None
 
     def _abandon(self, outcome: Outcome, error: str | None = None) -> None:
         self._outcome, self._error = outcome, error
@@ -186,9 +204,9 @@ class SpeculativeTurn:
             raise IllegalMove(f"{self.state} → {to}")
         self.state = to
 
-    def _prediction(self, action: SampledAction | None) -> Prediction:
+    def _prediction(self) -> Prediction:
         candidate = self._candidate
-        hit = action is not None
+        hit = self.state is State.COMMITTED
         return Prediction(
             outcome=Outcome.HIT if hit else self._outcome,
             predictor=self._predictor.name,

@@ -92,6 +92,26 @@ async def test_speculative_rollouts_keep_exactly_the_hits(client: OrchestratorCl
     assert not {Outcome.PREDICTOR_FAILED, Outcome.BRANCH_FAILED} & set(outcomes)
 
 
+async def test_speculation_changes_nothing_but_the_time(client: OrchestratorClient) -> None:
+    """Same seeds, same tokens: the engine honours seeds, and float32 leaves no doubt on a CPU."""
+    for sequential, speculative in zip(
+        await run(client, SpeculationMode.NEVER), await run(client, SpeculationMode.ALWAYS), strict=True
+    ):
+        assert sequential.trajectory is not None
+        assert speculative.trajectory is not None
+        assert sequential.task == speculative.task
+        one, two = (
+            [(s.kind, s.token_ids) for s in trajectory.segments]
+            for trajectory in (sequential.trajectory, speculative.trajectory)
+        )
+        assert one == two
+        assert sequential.reward == speculative.reward
+        for first, second in zip(
+            sequential.trajectory.segments, speculative.trajectory.segments, strict=True
+        ):
+            assert first.logprobs == pytest.approx(second.logprobs, abs=1e-3)
+
+
 async def test_the_shipped_models_solve_tasks_and_predict(
     client: OrchestratorClient, model_folders: dict[str, Path]
 ) -> None:

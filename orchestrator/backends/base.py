@@ -5,7 +5,7 @@ A branch is a continuation generated on a prediction. It ends exactly once: comm
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -58,8 +58,13 @@ class Capabilities:
 class Branch(Protocol):
     """A continuation of parent + candidate that runs in the engine, owned by one rollout."""
 
-    finished_at: float | None
-    """Event loop time at which its generation ended; None while it runs."""
+    @property
+    def finished_at(self) -> float | None:
+        """Event loop time at which its generation ended; None while it runs.
+
+        Known at the latest once the committed stream has ended or the drop was answered.
+        """
+        ...
 
     def commit(self) -> AsyncGenerator[Chunk]:
         """Every chunk from the first token: buffered ones at once, then live.
@@ -69,11 +74,12 @@ class Branch(Protocol):
         """
         ...
 
-    async def drop(self) -> int:
-        """End the branch and free what it holds; returns the number of tokens thrown away.
+    def drop(self) -> Awaitable[int]:
+        """End the branch and free what it holds; the answer is the number of tokens thrown away.
 
-        The move is made before the first wait, so a cancelled drop is a drop. Raises BranchEnded when the
-        branch was committed or dropped before.
+        The move is made by the call itself: to wait for the answer is to learn the number, and a wait that
+        is cancelled cancels nothing. Await it once. Raises BranchEnded when the branch was committed or
+        dropped before; the wait raises BackendError.
         """
         ...
 

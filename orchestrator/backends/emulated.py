@@ -7,7 +7,7 @@ committed branch is from then on an ordinary request of whoever reads it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from enum import StrEnum
 
@@ -46,17 +46,21 @@ class EmulatedBranch:
         self._pool.discard(self)
         return self._stream()
 
-    async def drop(self) -> int:
+    def drop(self) -> Awaitable[int]:
         self._move(BranchState.DROPPED)
         self._pool.discard(self)
-        await self._end()
-        return self._tokens
+        self._reader.cancel()
+        return self._discarded()
 
     async def lose(self) -> None:
         """End it on the engine's behalf; its owner learns at commit or drop."""
         self._move(BranchState.LOST)
         self._pool.discard(self)
         await self._end()
+
+    async def _discarded(self) -> int:
+        await asyncio.wait({self._reader})
+        return self._tokens
 
     def _move(self, to: BranchState) -> None:
         if to not in _MOVES[self.state]:

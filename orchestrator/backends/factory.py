@@ -20,6 +20,7 @@ def create(role: str, config: SGLangConfig | ScriptedConfig) -> Backend:
             timeout_s=config.timeout_s,
             connect_timeout_s=config.connect_timeout_s,
             stream_interval=config.stream_interval,
+            branch_ttl_s=config.branch_ttl_s,
             api_key=config.api_key,
         )
     return ScriptedBackend(

@@ -26,9 +26,11 @@ from tests.orchestrator.worlds import (
     DONE,
     TOKENIZER,
     FragileBackend,
+    LateBackend,
     Stage,
     actor,
     bash,
+    foreteller,
     printed,
     stage,
 )
@@ -163,6 +165,18 @@ def test_a_miss_is_accounted_for() -> None:
     assert miss.predictor_s
     assert 0 < miss.overlap_s <= rollout.turns[2].tool_s - miss.predictor_s
     assert rollout.totals.discarded_policy_tokens == miss.discarded_policy_tokens
+
+
+def test_a_slow_drop_delays_no_action_and_is_accounted_for() -> None:
+    plain, slow = stage(), stage()
+    for scene in (plain, slow):
+        scene.world_model._script = foreteller([printed("?")] * 3)
+    slow.policy = LateBackend(actor(slow.actions), tokens_per_s=slow.policy_tokens_per_s)
+    one, other = run(plain.run()), run(slow.run())
+    assert [t.prediction and t.prediction.outcome for t in one.turns[:2]] == [Outcome.MISS] * 2
+    assert one.totals.discarded_policy_tokens > 0
+    assert (one.turns, one.totals, one.trajectory) == (other.turns, other.totals, other.trajectory)
+    assert one.agent_latency_s == other.agent_latency_s
 
 
 def test_a_malformed_action_is_answered_with_a_sentence_and_the_rollout_goes_on() -> None:

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.action import SampledAction
 from orchestrator.backends.base import BackendError, Branch, BranchEnded, FinishReason, SamplingParams
 from orchestrator.backends.sglang import SGLangBackend
+from orchestrator.trajectory import GrowingTrajectory
 
 URL = "http://127.0.0.1:30000"
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.5, stop_token_ids=(42,), seed=11)
@@ -44,7 +45,7 @@ COALESCED = [event([A, B], 2), event([C], 3, STOP)]
 
 
 class Server(httpx.AsyncBaseTransport):
-    """Answers `/generate` with `events`, then ends the stream, dies or waits."""
+    """A stock server. Answers `/generate` with `events`, then ends the stream, dies or waits."""
 
     def __init__(self, events: Lines, end: str = "done"):
         self.events = events
@@ -52,6 +53,8 @@ class Server(httpx.AsyncBaseTransport):
         self.requests: list[tuple[str, dict[str, Any]]] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/branch":
+            return httpx.Response(404, json={"detail": "Not Found"})
         body = json.loads(await request.aread() or b"{}")
         self.requests.append((request.url.path, body))
         if request.url.path == "/generate":
@@ -110,6 +113,13 @@ async def test_every_sampled_token_comes_once_with_its_logprob_the_stop_token_to
         "sampling_seed": 11,
         "stream_interval": 1,
     }
+
+
+async def test_the_view_of_a_growing_trajectory_is_sent_as_it_stands() -> None:
+    server = Server(INCREMENTAL)
+    view = GrowingTrajectory([1, 2, 3]).ids
+    await SampledAction().read(backend(server).generate(view, PARAMS))
+    assert server.requests[0][1]["input_ids"] == [1, 2, 3]
 
 
 async def test_an_action_cut_at_its_limit_says_so() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from orchestrator.speculation import _MOVES, IllegalMove, SpeculativeTurn, State
 from orchestrator.tools import Observation
 from tests.orchestrator import qwen_like
 from tests.orchestrator.virtual import cancel_everywhere, run
+from tests.orchestrator.worlds import LateBackend, LateBranch
 
 REAL = "a.txt\n(exit_code=0)"
 WRONG = "b.txt\n(exit_code=0)"
@@ -120,13 +121,20 @@ class Bench:
             raise self.tool_error
         return Observation(REAL, False, self.tool_s)
 
-    async def run(self) -> TurnResult:
+    def start(self) -> None:
         self.spans = Spans()
         context = PredictionContext(PARENT, "family/1", "ls")
         self.turn = SpeculativeTurn(
             self.policy, self.predictor, CHAT, context, self.params, self.spans, turn=0
         )
-        return await self.turn.run(self.tool)
+
+    async def run(self) -> TurnResult:
+        self.start()
+        try:
+            result = await self.turn.run(self.tool)
+        finally:
+            prediction = await self.turn.settle()
+        return replace(result, prediction=prediction)
 
     def check_nothing_left(self) -> None:
         assert len(self.policy.branches) == self.policy.running == self.predictor.running == 0
@@ -238,6 +246,37 @@ def test_a_drop_that_fails_does_not_reach_the_rollout_either() -> None:
     assert result.prediction.error == "the policy engine at nowhere died at drop"
 
 
+def test_a_drop_delays_nothing_and_its_figures_come_when_it_is_answered() -> None:
+    async def main() -> None:
+        bench = Bench(WRONG, tool_s=1.05, backend=LateBackend)
+        bench.start()
+        loop = asyncio.get_running_loop()
+        result = await bench.turn.run(bench.tool)
+        assert (loop.time(), result.prediction.outcome) == (pytest.approx(1.05), Outcome.MISS)
+        branch = bench.turn._branch
+        assert isinstance(branch, LateBranch)
+        assert branch.drops == 1
+        for _ in range(2):
+            prediction = await bench.turn.settle()
+            assert loop.time() == pytest.approx(2.05)
+            assert prediction.discarded_policy_tokens == 5
+            assert prediction.overlap_s == pytest.approx(0.55)
+        assert branch.drops == 1
+        bench.check_nothing_left()
+
+    run(main())
+
+
+@pytest.mark.parametrize("text", [REAL, WRONG])
+@pytest.mark.parametrize("tool_s", [1.05, 5.0])
+def test_a_branch_that_tells_late_when_it_had_finished_has_the_same_span(text: str, tool_s: float) -> None:
+    early, late = Bench(text, tool_s=tool_s), Bench(text, tool_s=tool_s, backend=LateBackend)
+    results = [bench.result()[0] for bench in (early, late)]
+    assert results[0] == results[1]
+    assert early.spans.in_order() == late.spans.in_order()
+    assert results[0].prediction.overlap_s == pytest.approx(min(tool_s - 0.5, 1.0))
+
+
 @pytest.mark.parametrize("tool_s", [0.3, 0.8, 5.0])
 def test_a_failing_tool_is_the_rollouts_own_error(tool_s: float) -> None:
     bench = Bench(tool_s=tool_s, tool_error=RuntimeError("the sandbox is gone"))
@@ -269,6 +308,8 @@ def test_a_weight_update_during_the_tool_costs_the_branch_only() -> None:
         {"tool_s": 0.3},
         {"script": dying},
         {"backend": SlowOpening},
+        {"backend": LateBackend},
+        {"backend": LateBackend, "text": WRONG},
         {"error": ValueError("no")},
         {"tool_error": RuntimeError("gone"), "tool_s": 0.8},
     ],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.backends.base import BackendError, Branch, SamplingParams
+from orchestrator.backends.base import BackendError, Branch, Chunk, SamplingParams
 from orchestrator.backends.scripted import Script, ScriptedBackend
 from orchestrator.predictors.world_model import WorldModelPredictor
 from orchestrator.record import RolloutRecord, RolloutSpec
@@ -110,6 +111,38 @@ class FragileBackend(ScriptedBackend):
         engine = self._dying if self._opened in self._broken else self
         self._opened += 1
         return [self.branches.open(engine.generate([*parent, *ids], params)) for ids in candidates]
+
+
+class LateBranch:
+    """As a branch over HTTP: a drop takes a second, and what is known of its end comes with the answers."""
+
+    def __init__(self, branch: Branch):
+        self.finished_at: float | None = None
+        self.drops = 0
+        self._branch = branch
+
+    async def commit(self) -> AsyncGenerator[Chunk]:
+        async with aclosing(self._branch.commit()) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        self.finished_at = self._branch.finished_at
+
+    def drop(self) -> Awaitable[int]:
+        self.drops += 1
+        return asyncio.create_task(self._dropped(asyncio.ensure_future(self._branch.drop())))
+
+    async def _dropped(self, answer: Awaitable[int]) -> int:
+        tokens = await answer
+        await asyncio.sleep(1)
+        self.finished_at = self._branch.finished_at
+        return tokens
+
+
+class LateBackend(ScriptedBackend):
+    async def open(
+        self, parent: Sequence[int], candidates: Sequence[Sequence[int]], params: SamplingParams
+    ) -> list[Branch]:
+        return [LateBranch(branch) for branch in await super().open(parent, candidates, params)]
 
 
 def bash(command: str) -> str:
