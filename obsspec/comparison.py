@@ -12,9 +12,13 @@ import numpy as np
 from orchestrator.report import Report, SpeculationFigures, by_command_kind, by_family, counts, report
 from orchestrator.schema import NoLatency, Outcome, Rollout, ToolLatency
 
-SAMPLING_NOTE = (
-    "Both ways use the same tasks and seeds, but this engine does not honour seeds yet: at temperature above "
+UNSEEDED = (
+    "Both ways use the same tasks and seeds, but this engine does not honour seeds: at temperature above "
     "0 the two differ by sampling, so compare averages, not single rollouts."
+)
+SEEDED = (
+    "Both ways use the same tasks and seeds, and the engine honours them: what differs is the time, and a "
+    "rollout only where two tokens were as good as equally likely."
 )
 BOOTSTRAPS = 2000
 
@@ -44,6 +48,11 @@ class Comparison:
             "that stands for a remote sandbox, on top of its real run time"
         )
 
+    @property
+    def sampling(self) -> str:
+        """What equal seeds are good for, in words."""
+        return SEEDED if self.seeds_honoured else UNSEEDED
+
     def as_json(self) -> dict[str, Any]:
         """report.json; computed once, for the report, the table and the page."""
         return self._figures
@@ -54,6 +63,8 @@ class Comparison:
         before, after = report(self.sequential), report(self.speculative)
         figures = after.speculation
         reduction, low, high = self._reduction()
+        pairs = zip(self.sequential, self.speculative, strict=True)
+        same = [_script(a) == _script(b) for a, b in pairs if counts(a) and counts(b)]
         return {
             "rollouts": before.rollouts + after.rollouts,
             "failed": before.failed + after.failed,
@@ -81,7 +92,8 @@ class Comparison:
             "tool_latency": self.tool_latency_text(),
             "simulated": self.simulated,
             "branches": self.branches,
-            "sampling": "same seeds, honoured by the engine" if self.seeds_honoured else SAMPLING_NOTE,
+            "sampling": self.sampling,
+            "identical_rollouts": {"same": sum(same), "of": len(same)},
             "by_family": {
                 name: {"success_rate": r.success_rate, **exact(r.speculation)}
                 for name, r in by_family(self.speculative).items()
@@ -113,6 +125,7 @@ class Comparison:
             pair("latency per turn", lambda mode: number(data["latency_per_turn_s"][mode], " s")),
         ]
         alone = [
+            ("same actions and observations", "{same} of {of}".format(**data["identical_rollouts"])),
             ("latency reduction", percent(data["latency_reduction"])),
             ("  95% interval", f"{percent(low)} to {percent(high)}"),
             ("exact_frac (hits / compared)", percent(data["exact_frac"])),
@@ -194,6 +207,11 @@ def percent(value: float | None) -> str:
 
 def number(value: float | None, unit: str = "") -> str:
     return "n/a" if value is None else f"{value:.2f}{unit}"
+
+
+def _script(rollout: Rollout) -> list[tuple[str, str | None]]:
+    """What was said in it."""
+    return [(turn.text, turn.observation) for turn in rollout.turns]
 
 
 def _latency(figures: Report) -> dict[str, float | None]:

@@ -28,7 +28,6 @@ def demo(
 
     from obsspec import demo as job
     from obsspec.batch import held_out
-    from obsspec.comparison import SAMPLING_NOTE
     from obsspec.config import load_config
     from obsspec.processes.display import announced
     from obsspec.processes.run import new_folder, run
@@ -48,8 +47,7 @@ def demo(
             comparison = await job.compare(client, plan, console)
         job.write(comparison, folder, json)
         console.print(job.table(comparison))
-        if not comparison.seeds_honoured:
-            console.print(SAMPLING_NOTE)
+        console.print(comparison.sampling)
         console.print(f"Report, picture and rollouts: {folder}")
 
     if run(body()):

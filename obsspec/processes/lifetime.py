@@ -28,10 +28,12 @@ def launcher() -> list[str]:
 def bind_descendants() -> None:
     """Have processes forked by this one die with it, and those of theirs with them.
 
-    A spawned process cannot inherit that: it calls `follow_parent` first thing.
+    A spawned process cannot inherit that: it calls `follow_parent` first thing. A forked one that calls
+    this again changes nothing.
     """
-    os.environ[_PARENT] = str(os.getpid())
-    os.register_at_fork(after_in_child=follow_parent)
+    if os.environ.get(_PARENT) != str(os.getpid()):
+        os.environ[_PARENT] = str(os.getpid())
+        os.register_at_fork(after_in_child=follow_parent)
 
 
 def follow_parent() -> None:

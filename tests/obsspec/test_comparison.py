@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib import image
 from rich.console import Console
 
-from obsspec.comparison import SAMPLING_NOTE, Comparison
+from obsspec.comparison import SEEDED, UNSEEDED, Comparison
 from obsspec.demo import Plan, table, telling_pair, write
 from obsspec.evaluate import evaluation, tables
 from orchestrator.schema import Outcome, Rollout, RolloutStatus, SpeculationMode, ToolLatency
@@ -81,8 +82,20 @@ def test_what_is_simulated_says_so_everywhere(tmp_path: Path) -> None:
 
 
 def test_ways_that_differ_by_sampling_say_so() -> None:
-    assert comparison().as_json()["sampling"] == SAMPLING_NOTE
-    assert SAMPLING_NOTE in comparison().as_markdown("timeline.png")
+    assert comparison().as_json()["sampling"] == UNSEEDED
+    assert UNSEEDED in comparison().as_markdown("timeline.png")
+    assert replace(comparison(), seeds_honoured=True).as_json()["sampling"] == SEEDED
+
+
+def test_rollouts_that_say_the_same_are_counted() -> None:
+    data = comparison()
+    assert replace(data, speculative=data.sequential).as_json()["identical_rollouts"] == {
+        "same": len(data.sequential),
+        "of": len(data.sequential),
+    }
+    other = data.sequential[0].model_copy(update={"turns": data.sequential[0].turns[:-1]})
+    changed = replace(data, speculative=[other, *data.sequential[1:]])
+    assert changed.as_json()["identical_rollouts"]["same"] == len(data.sequential) - 1
 
 
 def test_files_of_a_demo(tmp_path: Path) -> None:

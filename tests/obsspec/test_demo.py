@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from obsspec.comparison import SAMPLING_NOTE
+from obsspec.comparison import SEEDED
 from orchestrator.schema import Rollout, SpeculationMode
 from tests.obsspec.command import obsspec
 from tests.obsspec.processes import descendants
@@ -31,11 +31,12 @@ def test_both_ways_side_by_side(config_file: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.json"
     result = obsspec(*arguments(config_file, tmp_path / "runs", 2), "--json", copy, timeout=280)
     assert result.returncode == 0, result.stderr
-    assert SAMPLING_NOTE in result.stdout
+    assert SEEDED in result.stdout
     assert "simulated" in result.stdout
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads(copy.read_text()) == json.loads((folder / "report.json").read_text())
     assert json.loads(copy.read_text())["rollouts"] == 4
+    assert json.loads(copy.read_text())["identical_rollouts"] == {"same": 2, "of": 2}
     assert (folder / "report.md").is_file()
     assert (folder / "timeline.png").is_file()
     lines = (folder / "rollouts.jsonl").read_text().splitlines()
