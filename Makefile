@@ -29,7 +29,7 @@ demo: setup
 	$(BIN)/obsspec demo --config configs/tiny.yaml
 
 test: setup
-	$(BIN)/pytest -m "not gpu"
+	$(BIN)/pytest -m "not gpu and not download"
 
 lint: setup
 	$(BIN)/ruff check
