@@ -49,7 +49,7 @@ class Size:
     lossless_tokens: int
 
 
-QUICK = Size(handovers=15, decodes=6, decode_tokens=48, pools=4, prompts=4, lossless_tokens=16)
+QUICK = Size(handovers=10, decodes=5, decode_tokens=32, pools=2, prompts=2, lossless_tokens=12)
 FULL = Size(handovers=100, decodes=40, decode_tokens=64, pools=15, prompts=20, lossless_tokens=24)
 
 
@@ -127,7 +127,7 @@ async def full_pool(http: httpx.AsyncClient, count: int) -> dict[str, float]:
             await http.post("/flush_cache")
             if fill:
                 branches = await client.open(
-                    words(200, 7), [words(900, 100 * number + i) for i in range(8)], params(64)
+                    words(200, 7), [words(900, 100 * number + i) for i in range(8)], params(16)
                 )
                 await asyncio.gather(*map(held, branches))
             prompt = words(1500, 1000 + number)
