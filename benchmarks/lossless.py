@@ -13,10 +13,11 @@ from typing import Any
 
 import httpx
 
+from obsspec.batch import held_out
 from orchestrator.chat import ChatFormat
 from orchestrator.tokenizer import ChatFormatError, ModelTokenizer
 from sglang_ext.client import BranchClient
-from tasks.families import EVAL_SEED, FAMILIES
+from tasks.families import FAMILIES
 from tasks.tools import SYSTEM, TOOLS
 
 Render = Callable[[str], list[int]]
@@ -62,11 +63,10 @@ async def prompts(http: httpx.AsyncClient, tokenizer: ModelTokenizer, count: int
     """Held-out tasks after a first action that the engine itself sampled, with three observations each."""
     prompt, observation, end = _rendering(tokenizer)
     candidates = [observation(text) for text in OBSERVATIONS]
-    names = list(FAMILIES)
     found = []
-    for number in range(count):
-        task = FAMILIES[names[number % len(names)]].generate(EVAL_SEED + number // len(names))
-        ids = prompt(task.instruction)
+    for number, task in enumerate(held_out(count)):
+        family, _, seed = task.partition("/")
+        ids = prompt(FAMILIES[family].generate(int(seed)).instruction)
         sampling = {"max_new_tokens": 32, "sampling_seed": number, "stop_token_ids": end}
         action = await generate(http, ids, sampling)
         found.append(Prompt(ids + action + (end if action[-1:] != end else []), candidates))

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import secrets
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -174,10 +174,8 @@ class Branches:
 
     def commit(self, branch: Branch) -> None:
         """From now on an ordinary request; what it has and will generate is in its buffer."""
-        branch.move(BranchState.COMMITTED)
+        self._end(branch, BranchState.COMMITTED)
         self._server.send(Commit(branch.id))
-        self._metrics.committed()
-        self._leave(branch)
         if branch.finish_reason is None:
             self._committed[branch.id] = branch
         else:
@@ -188,10 +186,15 @@ class Branches:
         if branch.state is BranchState.COMMITTED and not branch.is_done:
             self._server.abort(branch.id)
 
-    async def drop(self, *branches: Branch, to: BranchState = BranchState.DROPPED) -> Dropped:
-        """End open branches, and those opened on them; returns when what they held is free."""
-        family = self._end_family(branches, to)
-        return await self._free(family, tuple(branch.id for branch in family))
+    def drop(self, *branches: Branch, to: BranchState = BranchState.DROPPED) -> Coroutine[Any, Any, Dropped]:
+        """End open branches, and those opened on them, children first: at the call itself.
+
+        Awaited, it returns when what they held is free.
+        """
+        family = list(_descendants(branches))
+        for branch in family:
+            self._end(branch, to)
+        return self._free(family, tuple(branch.id for branch in family))
 
     async def end_all(self, to: BranchState, reason: str) -> tuple[int, Dropped | None]:
         """End every open branch, and every grace hold; how many, and what was freed."""
@@ -272,15 +275,7 @@ class Branches:
         asyncio.get_running_loop().call_later(self._settings.grace_s, self._server.send, release)
 
     def _expire(self, branch: Branch) -> None:
-        family = self._end_family([branch], BranchState.EXPIRED)
-        self._own(self._free(family, tuple(branch.id for branch in family)))
-
-    def _end_family(self, branches: Iterable[Branch], to: BranchState) -> list[Branch]:
-        """End the open ones among them and what was opened on them, children first; returns those."""
-        family = list(_descendants(branches))
-        for branch in family:
-            self._end(branch, to)
-        return family
+        self._own(self.drop(branch, to=BranchState.EXPIRED))
 
     def _end(self, branch: Branch, to: BranchState) -> None:
         branch.move(to)

@@ -55,9 +55,6 @@ class Metrics:
     def refused(self) -> None:
         self._refused.inc()
 
-    def committed(self) -> None:
-        self.ended(BranchState.COMMITTED)
-
     def ended(self, how: BranchState) -> None:
         self._ended.labels(how=how).inc()
         self._update()

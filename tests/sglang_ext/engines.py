@@ -1,4 +1,4 @@
-"""One real SGLang server with the plugin and SGLang's own leak checks on, for tests and benchmarks."""
+"""One real SGLang server with the plugin and SGLang's own leak checks on."""
 
 from __future__ import annotations
 
