@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
-from orchestrator.schema import Problem, Readiness, Rollout, RolloutRequest, Submitted, TaskList
+from orchestrator.schema import (
+    Problem,
+    Readiness,
+    Rollout,
+    RolloutRequest,
+    RolloutSummary,
+    Submitted,
+    TaskList,
+)
+from tasks.atif import Trajectory, loads
+from tasks.task import TaskError
 
 Model = TypeVar("Model", bound=BaseModel)
 
 _POLL_S = 20.0
+_PAGE = 1000
+_Summaries = RootModel[list[RolloutSummary]]
 
 
 class OrchestratorError(RuntimeError):
@@ -98,6 +112,25 @@ class OrchestratorClient:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
+    async def ended(self) -> list[str]:
+        """Ids of every rollout that had ended when this was called, newest first."""
+        ids: dict[str, None] = {}
+        for offset in count(0, _PAGE):
+            params = {"limit": _PAGE, "offset": offset}
+            page = (await self._call(_Summaries, "GET", "/v1/rollouts", params=params)).root
+            ids |= dict.fromkeys(line.id for line in page if line.status.ended)
+            if len(page) < _PAGE:
+                break
+        return list(ids)
+
+    async def atif(self, rollout_id: str) -> Trajectory:
+        """An ended rollout as an ATIF trajectory. Raises RequestRefused, also where it has not ended."""
+        response = await self._answer("GET", f"/v1/rollouts/{quote(rollout_id, safe='')}/atif")
+        try:
+            return loads(response.content)
+        except TaskError as error:
+            raise self._stranger(response) from error
+
     async def tasks(self) -> TaskList:
         return await self._call(TaskList, "GET", "/v1/tasks")
 
@@ -107,6 +140,10 @@ class OrchestratorClient:
         return self._parse(Readiness, response)
 
     async def _call(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
+        return self._parse(model, await self._answer(method, path, **options))
+
+    async def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """An answer that is no error."""
         response = await self._send(method, path, **options)
         if response.is_client_error:
             raise RequestRefused(self._parse(Problem, response))
@@ -114,7 +151,7 @@ class OrchestratorClient:
             raise OrchestratorError(
                 f"the orchestrator at {self._url} failed: {self._parse(Problem, response).detail}"
             )
-        return self._parse(model, response)
+        return response
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
@@ -129,6 +166,9 @@ class OrchestratorClient:
         try:
             return model.model_validate_json(response.content)
         except ValidationError as error:
-            raise OrchestratorError(
-                f"{self._url} answered {response.status_code} with what no orchestrator of this version sends"
-            ) from error
+            raise self._stranger(response) from error
+
+    def _stranger(self, response: httpx.Response) -> OrchestratorError:
+        return OrchestratorError(
+            f"{self._url} answered {response.status_code} with what no orchestrator of this version sends"
+        )

@@ -9,8 +9,10 @@ from itertools import islice
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, HTTPException, Query, Response
+from fastapi.responses import JSONResponse
 
 from orchestrator import problems
+from orchestrator.atif import Brief, to_atif
 from orchestrator.backends.base import Backend, BackendError
 from orchestrator.config import OrchestratorConfig
 from orchestrator.manager import RolloutManager
@@ -29,6 +31,9 @@ from orchestrator.schema import (
 )
 from orchestrator.store import MemoryStore
 from orchestrator.task_index import TaskIndex
+from tasks import atif
+from tasks.task import TaskError
+from tasks.tools import TOOLS
 
 _READY_TIMEOUT_S = 3.0
 
@@ -57,6 +62,12 @@ def create_app(
     )
     problems.install(app)
 
+    def known(rollout_id: str) -> Rollout:
+        rollout = manager.get(rollout_id)
+        if rollout is None:
+            raise HTTPException(404, f"there is no rollout {rollout_id!r}, or it was forgotten since")
+        return rollout
+
     @app.post("/v1/rollouts", status_code=202)
     async def submit(request: RolloutRequest) -> Submitted:
         """Queue rollouts; all of a request are accepted, or none."""
@@ -64,10 +75,12 @@ def create_app(
 
     @app.get("/v1/rollouts")
     async def list_rollouts(
-        status: RolloutStatus | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+        status: RolloutStatus | None = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        offset: Annotated[int, Query(ge=0)] = 0,
     ) -> list[RolloutSummary]:
-        """The latest rollouts, newest first."""
-        fields, rollouts = RolloutSummary.model_fields, islice(manager.latest(status), limit)
+        """The latest rollouts, newest first, without the first `offset`."""
+        fields, rollouts = RolloutSummary.model_fields, islice(manager.latest(status), offset, offset + limit)
         return [RolloutSummary(**{f: getattr(r, f) for f in fields}) for r in rollouts]
 
     @app.get("/v1/rollouts/{rollout_id}")
@@ -78,10 +91,18 @@ def create_app(
     ) -> Rollout:
         """One rollout as it stands, after waiting at most `wait_s` seconds for its end."""
         await manager.wait(rollout_id, wait_s)
-        rollout = manager.get(rollout_id)
-        if rollout is None:
-            raise HTTPException(404, f"there is no rollout {rollout_id!r}, or it was forgotten since")
+        rollout = known(rollout_id)
         return rollout if include else rollout.model_copy(update={"trajectory": None})
+
+    @app.get("/v1/rollouts/{rollout_id}/atif", response_class=_Atif)
+    async def get_atif(rollout_id: str) -> Response:
+        """An ended rollout in the Agent Trajectory Interchange Format; 409 while it has not ended."""
+        rollout = known(rollout_id)
+        if not rollout.status.ended:
+            raise HTTPException(
+                409, f"rollout {rollout_id!r} is {rollout.status}: it can be exported once it has ended"
+            )
+        return _Atif(await asyncio.to_thread(_atif_json, rollout, tasks, config))
 
     @app.get("/v1/tasks")
     async def list_tasks() -> TaskList:
@@ -107,6 +128,23 @@ def create_app(
         return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
+
+
+class _Atif(JSONResponse):
+    """JSON that is text already."""
+
+    def render(self, content: str) -> bytes:
+        return content.encode()
+
+
+def _atif_json(rollout: Rollout, tasks: TaskIndex, config: OrchestratorConfig) -> str:
+    """Blocking. A task that cannot be read any more costs the document its instruction, no more."""
+    try:
+        instruction = tasks.load(rollout.task).instruction
+    except TaskError:
+        instruction = None
+    brief = Brief(config.system, TOOLS, instruction, config.tokenizer.name)
+    return atif.dumps(to_atif(rollout, brief))
 
 
 async def _state(role: str, engine: Backend) -> EngineState:

@@ -17,6 +17,7 @@ from orchestrator.report import by_command_kind, report
 from orchestrator.schema import Limits, Outcome, RolloutRequest, RolloutStatus, SpeculationMode, ToolLatency
 from orchestrator.service import create_app
 from orchestrator.task_index import TaskIndex
+from tasks import atif
 from tests.orchestrator.worlds import Stage, actor, stage
 
 CONFIG = OrchestratorConfig(
@@ -116,6 +117,61 @@ async def test_the_list_is_newest_first(tmp_path: Path) -> None:
         assert (await http.get("/v1/rollouts", params={"status": "failed"})).json() == []
 
 
+async def test_the_list_comes_in_pages(tmp_path: Path) -> None:
+    async with serving(quick(), tmp_path) as (client, http, _):
+        ids = await client.submit(RolloutRequest(tasks=["list-files"], n=5))
+        async for _ in client.completed(ids):
+            pass
+        pages = [
+            (await http.get("/v1/rollouts", params={"limit": 2, "offset": i})).json() for i in (0, 2, 4, 6)
+        ]
+        assert [len(page) for page in pages] == [2, 2, 1, 0]
+        listed = [line["id"] for page in pages for line in page]
+        assert sorted(listed) == sorted(ids)
+        assert await client.ended() == listed
+
+
+async def test_an_ended_rollout_can_be_had_as_atif(tmp_path: Path) -> None:
+    async with serving(quick(), tmp_path) as (client, http, _):
+        (rollout_id,) = await client.submit(RolloutRequest(tasks=["list-files"]))
+        rollout = await client.wait(rollout_id, trajectory=True)
+        response = await http.get(f"/v1/rollouts/{rollout_id}/atif")
+        assert response.headers["content-type"] == "application/json"
+        trajectory = await client.atif(rollout_id)
+        assert trajectory == atif.loads(response.content)
+        assert atif.problems(trajectory) == []
+        assert [step.message for step in trajectory.steps[:2]] == [CONFIG.system, "List the files."]
+        assert trajectory.agent.extra == {"tokenizer": "unused"}
+        metrics = trajectory.steps[2].metrics
+        assert metrics
+        assert rollout.trajectory
+        assert metrics.prompt_token_ids == rollout.trajectory.prompt_ids
+        assert metrics.completion_token_ids == rollout.trajectory.segments[0].token_ids
+
+
+async def test_a_rollout_that_runs_is_not_exported(tmp_path: Path) -> None:
+    scene = stage(policy_tokens_per_s=1e6)  # its tools take seconds
+    async with serving(scene, tmp_path) as (client, http, _):
+        (rollout_id,) = await client.submit(RolloutRequest(tasks=["list-files"]))
+        response = await http.get(f"/v1/rollouts/{rollout_id}/atif")
+        assert (response.status_code, response.headers["content-type"]) == (409, "application/problem+json")
+        assert "it can be exported once it has ended" in response.json()["detail"]
+        assert await client.ended() == []
+
+
+async def test_a_rollout_of_a_task_that_broke_is_exported_without_its_instruction(tmp_path: Path) -> None:
+    async with serving(quick(), tmp_path) as (client, _, _):
+        (rollout_id,) = await client.submit(RolloutRequest(tasks=["csv_edit/7"]))
+        (tmp_path / "cache").write_text("in the way of the cache folder")
+        rollout = await client.wait(rollout_id)
+        trajectory = await client.atif(rollout_id)
+        assert rollout.status is RolloutStatus.FAILED
+        assert [step.source for step in trajectory.steps] == ["system"]
+        assert trajectory.notes == "The instruction of csv_edit/7 could not be read."
+        assert trajectory.extra
+        assert trajectory.extra["error"] == rollout.error
+
+
 async def test_tasks_are_listed(tmp_path: Path) -> None:
     async with serving(quick(), tmp_path) as (client, _, _):
         listing = await client.tasks()
@@ -173,6 +229,9 @@ async def test_unknown_rollouts_and_routes_are_404(tmp_path: Path) -> None:
     async with serving(quick(), tmp_path) as (client, http, _):
         with pytest.raises(RequestRefused, match="there is no rollout 'r1'") as refused:
             await client.get("r1")
+        assert refused.value.problem.status == 404
+        with pytest.raises(RequestRefused, match="there is no rollout 'r1'") as refused:
+            await client.atif("r1")
         assert refused.value.problem.status == 404
         assert (await http.get("/v1/nothing")).json()["title"] == "Not Found"
 
@@ -286,3 +345,5 @@ async def test_a_client_without_a_service_says_so() -> None:
     async with OrchestratorClient("http://odd", transport=odd) as client:
         with pytest.raises(OrchestratorError, match="http://odd answered 200 with what no orchestrator"):
             await client.tasks()
+        with pytest.raises(OrchestratorError, match="http://odd answered 200 with what no orchestrator"):
+            await client.atif("r1")
