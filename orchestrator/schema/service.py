@@ -26,6 +26,8 @@ class FamilyInfo(Frozen):
 
     name: str
     eval_seed: int
+    slow: bool = False
+    """Its tools take seconds by nature; the shipped models have not seen it."""
 
 
 class TaskList(Frozen):

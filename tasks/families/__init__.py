@@ -1,4 +1,7 @@
-"""The built-in task families, by name. A new family is one file and one line here."""
+"""The built-in task families, by name. A new family is one file and one line here.
+
+`FAMILIES` are those that the shipped models know; `SLOW_FAMILIES` have tools that take seconds.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,13 @@ from tasks.families.log_count import LogCount
 from tasks.families.move_files import MoveFiles
 from tasks.families.permissions import Permissions
 from tasks.families.script_fix import ScriptFix
+from tasks.families.slow.compile import Compile
+from tasks.families.slow.install import Install
+from tasks.families.slow.service import Service
+from tasks.families.slow.test_suite import TestSuite
 from tasks.families.sum_column import SumColumn
 from tasks.families.text_slice import TextSlice
+from tasks.task import TaskError
 
 _ALL: tuple[Family, ...] = (
     Archive(),
@@ -36,6 +44,27 @@ _ALL: tuple[Family, ...] = (
     SumColumn(),
     TextSlice(),
 )
-FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
+FAMILIES: dict[str, Family] = {each.name: each for each in _ALL}
+_SLOW: tuple[Family, ...] = (Compile(), Install(), Service(), TestSuite())
+SLOW_FAMILIES: dict[str, Family] = {each.name: each for each in _SLOW}
+ALL_FAMILIES: dict[str, Family] = FAMILIES | SLOW_FAMILIES
 
-__all__ = ["EVAL_SEED", "FAMILIES", "Expert", "Family", "GeneratedTask", "Step"]
+
+def family(name: str) -> Family:
+    """The family of that name, slow or not. Raises TaskError."""
+    if name not in ALL_FAMILIES:
+        raise TaskError(f"there is no family {name!r}: the families are {', '.join(ALL_FAMILIES)}")
+    return ALL_FAMILIES[name]
+
+
+__all__ = [
+    "ALL_FAMILIES",
+    "EVAL_SEED",
+    "FAMILIES",
+    "SLOW_FAMILIES",
+    "Expert",
+    "Family",
+    "GeneratedTask",
+    "Step",
+    "family",
+]
