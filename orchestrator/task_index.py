@@ -1,74 +1,65 @@
-"""Which tasks exist: built-in families by `family/seed`, and folders of Harbor task directories.
+"""Which tasks are served: built-in families by `family/seed`, and those of the configured folders.
 
-A task of a family is written to the cache folder when it is first loaded.
+A task that has no directory is written to the cache folder when it is first loaded.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
 from orchestrator.schema import FamilyInfo, TaskList
-from tasks.families import EVAL_SEED, FAMILIES
-from tasks.harbor import load_task, write_task
-from tasks.task import Task, TaskError
+from tasks.families import ALL_FAMILIES, EVAL_SEED, SLOW_FAMILIES
+from tasks.sources import FamilySource, TaskSource, open_source
+from tasks.task import Task, TaskError, UnknownTask
 
-_FAMILY_TASK = re.compile(r"(?P<family>[A-Za-z_]\w*)/(?P<seed>0|[1-9]\d{0,17})")
-
-
-class UnknownTask(TaskError):
-    """There is no task of that id."""
+__all__ = ["TaskIndex", "UnknownTask"]
 
 
 class TaskIndex:
     """Blocking; `load` may be called from several threads."""
 
     def __init__(self, folders: Iterable[Path], cache: Path):
-        """Raises TaskError when a folder is not there or two hold a task of the same name."""
-        self._cache = cache
+        """Folders of task directories, or indexes of them; raises TaskError where one cannot be used, or
+        two of them hold a task of the same name."""
         self._lock = Lock()
         self._loaded: dict[str, Task] = {}
-        self._folders: dict[str, Path] = {}
+        self._families = FamilySource(cache)
+        self._sources: dict[str, TaskSource] = {}
         for folder in folders:
-            if not folder.is_dir():
+            if not folder.exists():
                 raise TaskError(f"no task folder at {folder}: correct `task_folders` in the config")
-            for path in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
-                if other := self._folders.get(path.name):
-                    raise TaskError(f"{path} and {other} have the same name: rename one of them")
-                self._folders[path.name] = path
+            source = open_source(folder, cache)
+            for task_id in source.ids():
+                other = self._families if task_id in self._families else self._sources.get(task_id)
+                if other is not None:
+                    pair = f"{source.describe()} and {other.describe()}"
+                    raise TaskError(f"{pair} have the same name for a task, {task_id!r}: rename one of them")
+                self._sources[task_id] = source
 
     def listing(self) -> TaskList:
-        return TaskList(
-            families=[FamilyInfo(name=name, eval_seed=EVAL_SEED) for name in FAMILIES],
-            tasks=list(self._folders),
-        )
+        families = [
+            FamilyInfo(name=name, eval_seed=EVAL_SEED, slow=name in SLOW_FAMILIES) for name in ALL_FAMILIES
+        ]
+        return TaskList(families=families, tasks=list(self._sources))
 
     def check(self, task_id: str) -> str:
         """The family of a task that can be run. Raises UnknownTask, or TaskError for one that is broken."""
-        if task_id in self._folders:
+        if task_id in self._sources:
             return self.load(task_id).family
-        match = _FAMILY_TASK.fullmatch(task_id)
-        if match is None or match["family"] not in FAMILIES:
+        if task_id not in self._families:
             raise UnknownTask(
                 f"there is no task {task_id!r}: GET /v1/tasks lists the families, where every `family/seed` "
                 "is a task, and the task directories"
             )
-        return match["family"]
+        return self._families.family(task_id)
 
     def load(self, task_id: str) -> Task:
         """Raises as `check` does."""
         with self._lock:
             if task_id not in self._loaded:
-                self._loaded[task_id] = load_task(self._folders.get(task_id) or self._write(task_id))
+                if task_id not in self._sources:
+                    self.check(task_id)
+                self._loaded[task_id] = self._sources.get(task_id, self._families).load(task_id)
             return self._loaded[task_id]
-
-    def _write(self, task_id: str) -> Path:
-        family = self.check(task_id)
-        generated = FAMILIES[family].generate(int(task_id.rpartition("/")[2]))
-        try:
-            return write_task(generated, self._cache)
-        except OSError as error:
-            where = f"{task_id} cannot be written to {self._cache} ({error.strerror})"
-            raise TaskError(f"{where}: correct `cache` in the config") from error
