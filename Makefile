@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 UV := $(or $(shell uv --version >/dev/null 2>&1 && echo uv),.tools/bin/uv)
 
-.PHONY: help setup demo test lint lock clean bubblewrap
+.PHONY: help setup demo test lint lock clean sandbox-tools
 
 help:
 	@echo "make setup   create .venv from requirements.lock"
@@ -23,7 +23,7 @@ help:
 	@echo "make lock    resolve pyproject.toml into requirements.lock"
 	@echo "make clean   remove .venv, caches and runs"
 
-setup: .venv/installed bubblewrap
+setup: .venv/installed sandbox-tools
 
 demo: setup
 	$(BIN)/obsspec demo --config configs/tiny.yaml
@@ -59,8 +59,11 @@ clean:
 	@test -n "$(PYTHON)" || { echo "obsspec needs Python 3.11 or 3.12 on the PATH; set PYTHON=… to name one." >&2; exit 1; }
 	$(PYTHON) -m pip install --quiet --target .tools uv
 
-bubblewrap:
-	@if command -v bwrap >/dev/null; then :; \
+# What sandboxes use: bubblewrap always; slirp4netns and libfaketime for builds with a network and a fixed clock.
+sandbox-tools:
+	@if command -v bwrap >/dev/null && command -v slirp4netns >/dev/null && command -v ip >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends bubblewrap; \
-	else echo "Sandboxes need bubblewrap: install the package 'bubblewrap' (apt, dnf, pacman, …)." >&2; fi
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			bubblewrap slirp4netns iproute2 libfaketime; \
+	else echo "Sandboxes need bubblewrap, and slirp4netns to build environments with a network: install the packages \
+	'bubblewrap' and 'slirp4netns' (apt, dnf, pacman, …)." >&2; fi

@@ -12,15 +12,15 @@ EPOCH = 1_704_067_200
 """2024-01-01T00:00:00Z: the time stamp of every file a sandbox starts with (`ls -l` shows no hour)."""
 
 
-def pack(folder: Path, owner: int) -> bytes:
+def pack(folder: Path, uid: int, gid: int) -> bytes:
     """The content of `folder` (not the folder's own name). Raises SandboxError."""
     try:
-        return _pack(folder, owner)
+        return _pack(folder, uid, gid)
     except OSError as error:
         raise SandboxError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
 
 
-def _pack(folder: Path, owner: int) -> bytes:
+def _pack(folder: Path, uid: int, gid: int) -> bytes:
     buffer = io.BytesIO()
     # Newest first is how a tmpfs lists a folder: last name first here is alphabetical there.
     paths = sorted(folder.rglob("*"), reverse=True)
@@ -29,8 +29,7 @@ def _pack(folder: Path, owner: int) -> bytes:
             info = archive.gettarinfo(path, arcname=str(Path(".") / path.relative_to(folder)))
             if info is None or not (info.isfile() or info.isdir() or info.issym() or info.islnk()):
                 raise SandboxError(f"{path} is neither a file, a folder nor a link; remove it from the task")
-            info.uid = info.gid = owner
-            info.uname = info.gname = "agent"
+            info.uid, info.gid, info.uname, info.gname = uid, gid, "", ""
             info.mtime = EPOCH
             info.mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
             if info.isfile():

@@ -24,22 +24,23 @@ _MOST_MESSAGES = 16
 
 
 class Control:
-    """Messages of those senders that `is_heard` (by host PID), each handed to `on_message(PID, text)`."""
+    """Messages of one process, for `on_message`; heard from `open` on, and what it said before."""
 
-    def __init__(
-        self,
-        is_heard: Callable[[int], bool],
-        on_message: Callable[[int, str], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        self._is_heard, self._on_message, self._on_end = is_heard, on_message, on_end
+    def __init__(self, on_message: Callable[[str], None], on_end: Callable[[], None]) -> None:
+        self._on_message, self._on_end = on_message, on_end
         self._host, self.inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._host.setblocking(False)
         self._host.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._partial = (0, b"")
-        """Who spoke last, and the message that it began."""
+        self._speaker = 0
+        self._partial = b""
+        """The message that the speaker began."""
         self._unsent = bytearray()
         self._loop = asyncio.get_running_loop()
+
+    def open(self, pid: int) -> None:
+        """Hear the process of this host PID, which has its end by now, and nobody else."""
+        self._speaker = pid
+        self.inner.close()
         self._loop.add_reader(self._host, self._receive)
 
     def send(self, *fields: str, payload: bytes = b"") -> None:
@@ -83,13 +84,12 @@ class Control:
             (_CREDENTIALS.unpack(value)[0] for _, kind, value in ancillary if kind == socket.SCM_CREDENTIALS),
             0,
         )
-        if not self._is_heard(pid):
+        if pid != self._speaker:
             return
-        speaker, begun = self._partial
-        *messages, rest = ((begun if speaker == pid else b"") + data).split(b"\0")
-        self._partial = (pid, rest if len(rest) < _LONGEST_MESSAGE else b"")
+        *messages, rest = (self._partial + data).split(b"\0")
+        self._partial = rest if len(rest) < _LONGEST_MESSAGE else b""
         for message in messages[:_MOST_MESSAGES]:
-            self._on_message(pid, message.decode(errors="surrogateescape"))
+            self._on_message(message.decode(errors="surrogateescape"))
 
 
 class Output:
@@ -101,12 +101,15 @@ class Output:
         os.set_blocking(self._host, False)
         self._kept = bytearray()
         self._truncated = False
+        self._listener: Callable[[bytes], None] | None = None
         self._loop = asyncio.get_running_loop()
 
-    def begin(self) -> None:
+    def begin(self, listener: Callable[[bytes], None] | None = None) -> None:
         """Forget what background processes wrote since the last command, and start keeping."""
+        self._listener = None
         self._drain()
         self._kept.clear()
+        self._listener = listener
         self._truncated = False
         self._loop.add_reader(self._host, self._read, _CHUNK)
 
@@ -144,5 +147,7 @@ class Output:
             return 0
         room = self._limit - len(self._kept)
         self._kept += data[:room]
+        if self._listener is not None and room > 0:
+            self._listener(data[:room])
         self._truncated |= len(data) > room
         return len(data)

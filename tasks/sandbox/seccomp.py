@@ -2,8 +2,8 @@
 
 Refused are sockets of unusual families (a network namespace leaves AF_VSOCK open, which the host of a virtual
 machine, and its agents inside, answer), key rings (a login's ring is shared by all that it starts), io_uring
-(whose sockets no filter sees), and limits of other processes (PID 1 and the verifier are among them). All
-else is allowed.
+(whose sockets no filter sees), limits of other processes (PID 1 and the verifier are among them), and what
+only reaches into the kernel: bpf, perf_event_open, userfaultfd, kexec, modules. All else is allowed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from tasks.sandbox.base import SandboxError
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
 # By machine: the kernel's name of its calls (AUDIT_ARCH_*), then socket, prlimit64, and the calls refused
-# altogether: add_key, request_key, keyctl, io_uring_setup.
+# altogether: add_key, request_key, keyctl, io_uring_setup, _enter and _register, bpf, perf_event_open,
+# userfaultfd, kexec_load, kexec_file_load, init_module, finit_module, delete_module.
 _CALLS = {
-    "x86_64": (0xC000003E, 41, 302, (248, 249, 250, 425)),
-    "aarch64": (0xC00000B7, 198, 261, (217, 218, 219, 425)),
+    "x86_64": (0xC000003E, 41, 302, (248, 249, 250, 425, 426, 427, 321, 298, 323, 246, 320, 175, 313, 176)),
+    "aarch64": (0xC00000B7, 198, 261, (217, 218, 219, 425, 426, 427, 280, 241, 282, 104, 294, 105, 273, 106)),
 }
 _NUMBER, _ARCHITECTURE, _ARGUMENT = 0, 4, 16
 """Offsets in `struct seccomp_data`; of the first argument the lower half, which is what the kernel reads."""

@@ -5,19 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import select
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tasks.sandbox import bubblewrap
 from tasks.sandbox.base import SandboxError
+from tasks.sandbox.launcher.identity import FIRST_HOST_ID
 from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
 
 REPOSITORY = Path(__file__).parents[2]
@@ -38,7 +31,10 @@ REPOSITORY = Path(__file__).parents[2]
         "/run/x",
     ],
 )
-async def test_writes_outside_the_private_folders_fail(path: str, sandbox: NamespaceSandbox) -> None:
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="an ordinary user's sandboxes have one user, who owns their files"
+)
+async def test_the_agent_writes_to_its_own_folders_alone(path: str, sandbox: NamespaceSandbox) -> None:
     result = await sandbox.exec(f"echo x > {path}")
     assert result.exit_code == 1
     assert result.stderr
@@ -52,25 +48,35 @@ async def test_the_private_folders_are_writable(sandbox: NamespaceSandbox) -> No
 async def test_the_folders_of_the_host_are_not_there(sandbox: NamespaceSandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("host")
-    for path in (
-        secret,
-        REPOSITORY,
-        Path("/root"),
-        Path("/var"),
-        Path("/opt"),
-        Path("/sys"),
-        Path("/srv"),
-        Path("/mnt"),
-    ):
+    for path in (secret, REPOSITORY):
         assert (await sandbox.exec(f"ls {path}")).exit_code == 2, path
-    listing = (await sandbox.exec("ls /; ls -A /home /tmp /work /etc")).stdout.decode()
+    # Folders of the sandbox's own, with the names that every Linux has.
+    for folder in (
+        "boot",
+        "media",
+        "mnt",
+        "opt",
+        "srv",
+        "sys",
+        "tmp",
+        "work",
+        "usr/src",
+        "usr/local/src",
+        "var/tmp",
+    ):
+        assert (await sandbox.exec(f"ls -A /{folder}")).stdout == b"", folder
+    assert (await sandbox.run(["ls", "-A", "/root"], 5, user="root")).stdout in (b"", b".bashrc\n.profile\n")
     assert (
-        set(listing.split("\n/")[0].split()) & {"root", "var", "opt", "srv", "mnt", "media", "boot", "sys"}
-        == set()
-    )
-    assert "shadow" not in listing
-    for folder in bubblewrap.HIDDEN:
-        assert (await sandbox.exec(f"ls -A {folder}")).stdout == b""
+        await sandbox.exec("ls /home; find /var/log /var/spool /var/mail /run -type f")
+    ).stdout == b"agent\n"
+
+
+async def test_the_accounts_of_the_host_are_not_there(sandbox: NamespaceSandbox) -> None:
+    users = [line.split(":") for line in (await sandbox.read("/etc/passwd")).decode().splitlines()]
+    assert {user[0] for user in users if 1000 <= int(user[2]) < 65534} == {"agent"}
+    assert {user[1] for user in users} == {"x"}
+    shadow = (await sandbox.read("/etc/shadow")).decode().splitlines()
+    assert {line.split(":")[1] for line in shadow} == {"*"}
 
 
 async def test_only_the_processes_of_the_sandbox_are_there(sandbox: NamespaceSandbox) -> None:
@@ -121,7 +127,9 @@ async def test_there_are_no_privileges_and_none_to_gain(sandbox: NamespaceSandbo
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert {fields[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
     assert fields["NoNewPrivs"] == "1"
-    assert fields["Uid"].split() == ["1000"] * 4
+    assert fields["Seccomp"] == "2"
+    assert fields["Uid"].split() == fields["Gid"].split() == ["1000"] * 4
+    assert fields["Groups"].split() in (["1000"], [])
     for command in (
         "unshare -Ur true",
         "unshare -m true",
@@ -131,7 +139,9 @@ async def test_there_are_no_privileges_and_none_to_gain(sandbox: NamespaceSandbo
     ):
         assert (await sandbox.exec(command)).exit_code != 0, command
     if os.geteuid() == 0:
-        assert all(Path(f"/proc/{pid}").stat().st_uid == bubblewrap.HOST_UID for pid in processes_of(sandbox))
+        for pid in processes_of(sandbox):
+            expected = FIRST_HOST_ID + (0 if pid == sandbox.first_pid else 1000)
+            assert f"Uid:\t{expected}\t{expected}" in Path(f"/proc/{pid}/status").read_text()
 
 
 LIBC = "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True); "
@@ -179,10 +189,11 @@ async def test_key_rings_and_io_uring_are_refused(call: str, sandbox: NamespaceS
 async def test_sandboxes_do_not_see_each_other() -> None:
     async with NamespaceSandbox(SandboxSpec()) as one, NamespaceSandbox(SandboxSpec()) as other:
         await one.exec("for d in /work /tmp ~ /dev/shm; do echo secret > $d/mine; done; sleep 60 &")
-        result = await other.exec("cat /work/* /tmp/* ~/* /dev/shm/*; pgrep sleep; ls /work")
+        result = await other.exec("cat /work/* /tmp/* ~/* /dev/shm/*; pgrep -f '^sleep 60'; ls /work")
         assert b"secret" not in result.stdout
         assert b"mine" not in result.stdout
-        assert (await other.exec("pgrep -c sleep")).stdout == b"0\n"
+        assert (await other.exec("pgrep -cf '^sleep 60'")).stdout == b"0\n"
+        assert (await one.exec("pgrep -cf '^sleep 60'")).stdout == b"1\n"
 
 
 async def test_reading_and_writing_files(sandbox: NamespaceSandbox) -> None:
@@ -190,33 +201,31 @@ async def test_reading_and_writing_files(sandbox: NamespaceSandbox) -> None:
     await sandbox.write("/work/new folder/it's", data, 0o750)
     assert await sandbox.read("/work/new folder/it's") == data
     assert (await sandbox.exec('stat -c %a "new folder/it\'s"')).stdout == b"750\n"
-    with pytest.raises(SandboxError, match=r"could not write /usr/x: .*Read-only"):
-        await sandbox.write("/usr/x", b"")
+    if os.geteuid() == 0:
+        with pytest.raises(SandboxError, match=r"could not write /usr/x: .*Permission denied"):
+            await sandbox.write("/usr/x", b"")
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "/work/link",
-        "/work/folder/passwd",
-        "/work/missing",
-        "/work",
-        "/work/fifo",
-        "/work/../etc/passwd",
-        "/dev/zero",
-    ],
+    "path", ["/work/missing", "/work", "/work/fifo", "/work/loop", "/dev/zero", "/work/full/x"]
 )
-async def test_reading_follows_no_link_to_the_host(path: str, sandbox: NamespaceSandbox) -> None:
-    await sandbox.exec("ln -s /etc/passwd link; ln -s /etc folder; mkfifo fifo")
+async def test_only_files_are_read(path: str, sandbox: NamespaceSandbox) -> None:
+    await sandbox.exec("mkfifo fifo; ln -s loop loop; touch full")
     with pytest.raises(FileNotFoundError, match=path):
         await sandbox.read(path)
+
+
+@pytest.mark.parametrize("path", ["/work/link", "/work/folder/passwd", "/work/../etc/passwd", "etc/passwd"])
+async def test_links_are_followed_inside(path: str, sandbox: NamespaceSandbox) -> None:
+    await sandbox.exec("ln -s /etc/passwd link; ln -s /etc folder")
+    assert await sandbox.read(path) == (await sandbox.exec("cat /etc/passwd")).stdout
 
 
 async def test_nothing_is_left_of_a_stopped_sandbox(sandbox: NamespaceSandbox) -> None:
     await sandbox.exec("sleep 61 & setsid sleep 62 &")
     pids = processes_of(sandbox)
     descriptors = len(os.listdir("/proc/self/fd"))
-    assert len(pids) >= 4
+    assert len(pids) >= 3
     await sandbox.stop()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     assert len(os.listdir("/proc/self/fd")) < descriptors
@@ -224,22 +233,9 @@ async def test_nothing_is_left_of_a_stopped_sandbox(sandbox: NamespaceSandbox) -
         assert not list(Path("/sys/fs/cgroup", name).glob(f"**/obsspec-{os.getpid()}-*"))
 
 
-async def test_descriptors_do_not_add_up() -> None:
-    async def once() -> int:
-        async with NamespaceSandbox(SandboxSpec()) as sandbox:
-            await sandbox.exec("exit 3")
-            await sandbox.exec("sleep 60", 0.05)
-        return len(os.listdir("/proc/self/fd"))
-
-    assert await once() == await once() == await once()
-
-
 def processes_of(sandbox: NamespaceSandbox) -> list[int]:
     """Host PIDs of the processes in the sandbox's PID namespace."""
-    driver = sandbox._driver
-    assert driver is not None
-    assert driver.init is not None
-    inside = os.readlink(f"/proc/{driver.init.pid}/ns/pid")
+    inside = os.readlink(f"/proc/{sandbox.first_pid}/ns/pid")
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -248,85 +244,3 @@ def processes_of(sandbox: NamespaceSandbox) -> list[int]:
         except OSError:
             continue
     return found
-
-
-SCRIPT = """
-import asyncio
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
-
-async def main():
-    async with NamespaceSandbox(SandboxSpec()) as sandbox:
-        assert (await sandbox.exec("id -un; touch x; (exit 5)")).exit_code == 5
-        await sandbox.write("/work/y", b"text")
-        assert await sandbox.read("/work/y") == b"text"
-        assert (await sandbox.exec("for i in $(seq 200); do sleep 9 & done", 2)).stderr
-        print(sandbox._driver.init.pid, flush=True)
-        WAIT
-
-asyncio.run(main())
-"""
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A folder that every user of this machine may read (pytest's own are private)."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs all these tests already")
-def test_an_ordinary_user_can_have_sandboxes(public_folder: Path) -> None:
-    shutil.copytree(
-        REPOSITORY / "tasks", public_folder / "tasks", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    subprocess.run(["chmod", "-R", "a+rX", public_folder], check=True)
-    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
-    if python is None:
-        pytest.skip("the interpreter is not readable for other users")
-    become = ["setpriv", "--reuid", "60123", "--regid", "60123", "--clear-groups"]
-    environment = {"PYTHONPATH": str(public_folder), "PATH": os.environ["PATH"]}
-    run = subprocess.run(
-        [*become, python, "-c", SCRIPT.replace("WAIT", "")], env=environment, capture_output=True, timeout=60
-    )
-    assert run.returncode == 0, run.stderr.decode()
-
-
-def test_a_killed_host_leaves_no_sandbox_behind() -> None:
-    script = SCRIPT.replace("WAIT", "await asyncio.Event().wait()")
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=REPOSITORY) as host:
-        assert host.stdout is not None
-        first = os.pidfd_open(int(host.stdout.readline()))
-        host.send_signal(signal.SIGKILL)
-        host.wait()
-    try:
-        # A pidfd is readable once its process is dead; the first of a namespace is the last of it to go.
-        assert select.select([first], [], [], 10)[0]
-    finally:
-        os.close(first)
-
-
-async def test_without_bubblewrap_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    bubblewrap._program.cache_clear()
-    monkeypatch.setattr(
-        bubblewrap.shutil, "which", lambda name, path: None if name == "bwrap" else f"/usr/bin/{name}"
-    )
-    try:
-        with pytest.raises(SandboxError, match=r"bwrap was not found.*apt-get install bubblewrap"):
-            await NamespaceSandbox(SandboxSpec()).start()
-    finally:
-        bubblewrap._program.cache_clear()
-
-
-async def test_where_namespaces_are_forbidden_one_sentence_says_so(
-    monkeypatch: pytest.MonkeyPatch, public_folder: Path
-) -> None:
-    refusing = public_folder / "bwrap"
-    refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
-    refusing.chmod(0o755)
-    real = bubblewrap._program
-    monkeypatch.setattr(bubblewrap, "_program", lambda name: str(refusing) if name == "bwrap" else real(name))
-    with pytest.raises(
-        SandboxError, match=r"No permissions.*version 0.8 or newer, and unprivileged user namespaces.*sysctl"
-    ):
-        await NamespaceSandbox(SandboxSpec()).start()

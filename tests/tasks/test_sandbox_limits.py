@@ -1,4 +1,7 @@
-"""Limits: a command that meets one fails, and the sandbox goes on."""
+"""Limits: a command that meets one fails, and the sandbox goes on.
+
+Memory is bounded for all processes together where the host lets us make control groups, else for each.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ import pytest
 from tasks.config import SandboxConfig
 from tasks.sandbox.base import SandboxLimits
 from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+
+
+def is_bound_together(sandbox: NamespaceSandbox) -> bool:
+    assert sandbox._groups is not None
+    return sandbox._groups.bound_memory
 
 
 async def works(sandbox: NamespaceSandbox) -> bool:
@@ -72,16 +80,20 @@ async def test_processes_are_counted_in_each_sandbox_for_itself() -> None:
 
 
 async def test_a_process_that_wants_too_much_memory_fails(sandbox: NamespaceSandbox) -> None:
-    result = await sandbox.exec("python3 -c 'x = bytearray(600 * 2**20)'")
-    assert result.exit_code == 1
-    assert result.stderr.endswith(b"MemoryError\n")
-    assert (await sandbox.exec("ulimit -v unlimited")).exit_code == 1
+    # Files of the sandbox are in memory too, so the bound of all is 512 + 256 MB.
+    result = await sandbox.exec("python3 -c 'x = b\"x\" * (800 * 2**20)'")
+    if is_bound_together(sandbox):
+        assert (result.exit_code, result.shell_restarted) == (137, False)
+    else:
+        assert result.exit_code == 1
+        assert result.stderr.endswith(b"MemoryError\n")
+        assert (await sandbox.exec("ulimit -v unlimited")).exit_code == 1
     assert await works(sandbox)
 
 
 async def test_processes_that_together_want_too_much_memory_are_killed() -> None:
-    async with NamespaceSandbox(SandboxSpec(), SandboxLimits(memory_mb=128)) as sandbox:
-        if sandbox._memory is None:
+    async with NamespaceSandbox(SandboxSpec(), SandboxLimits(memory_mb=112, disk_mb=16)) as sandbox:
+        if not is_bound_together(sandbox):
             pytest.skip("this host lets us make no control group: only the limit of each process holds")
         one = "python3 -c 'x = bytearray(b\"x\" * (40 * 2**20)); import time; time.sleep(0.5)'"
         result = await sandbox.exec(
@@ -92,28 +104,49 @@ async def test_processes_that_together_want_too_much_memory_are_killed() -> None
         assert await works(sandbox)
 
 
-async def test_large_files_and_full_folders_fail() -> None:
+async def test_large_files_fail() -> None:
     async with NamespaceSandbox(SandboxSpec(), SandboxLimits(file_mb=4)) as sandbox:
         result = await sandbox.exec("head -c 5000000 /dev/zero > big; echo $?; stat -c %s big")
         assert result.stdout == b"153\n4194304\n"
-        for folder in ("/work", "/tmp", "/home/agent", "/dev/shm", "/logs", "/tests"):
-            result = await sandbox.exec(
-                f"for i in 1 2 3; do head -c 2000000 /dev/zero > {folder}/$i || exit 9; done"
-            )
-            assert result.exit_code == 9, folder
-            assert b"No space left" in result.stderr, folder
         assert await works(sandbox)
 
 
+async def test_all_folders_share_one_bound() -> None:
+    async with NamespaceSandbox(SandboxSpec(), SandboxLimits(disk_mb=16)) as sandbox:
+        fill = "head -c 6000000 /dev/zero > {}/full"
+        for folder in ("/work", "/tmp"):
+            assert (await sandbox.exec(fill.format(folder))).exit_code == 0
+        for folder in ("/work/sub", "/tmp/sub", "/home/agent", "/dev/shm", "/var/tmp", "/run/lock"):
+            result = await sandbox.exec(f"mkdir -p {folder}; {fill.format(folder)}")
+            assert result.exit_code == 1, folder
+            assert b"No space left" in result.stderr, folder
+            await sandbox.exec(f"rm {folder}/full")
+        assert await works(sandbox)
+        assert (await sandbox.exec(f"rm /tmp/full; {fill.format('/dev/shm')}")).exit_code == 0
+
+
+async def test_empty_files_are_bounded_too() -> None:
+    async with NamespaceSandbox(SandboxSpec(), SandboxLimits(disk_mb=16)) as sandbox:
+        many = "import os\nfor i in range(100_000): os.close(os.open(str(i), os.O_CREAT))"
+        result = await sandbox.exec(f"python3 -c '{many}'")
+        assert b"No space left on device" in result.stderr
+        assert int((await sandbox.exec("ls | wc -l")).stdout) < 5000
+        assert (await sandbox.exec("find . -delete; touch again")).exit_code == 0
+
+
 async def test_other_resources_are_bounded(sandbox: NamespaceSandbox) -> None:
-    result = await sandbox.exec("ulimit -c; ulimit -n; ulimit -u; ulimit -v; ulimit -f; umask")
-    assert result.stdout.split() == [b"0", b"256", b"64", b"524288", b"65536", b"0022"]
-    for option in ("-c 10", "-n 1000", "-u 1000", "-v 1000000", "-f 1000000"):
+    result = await sandbox.exec("ulimit -c; ulimit -n; ulimit -u; ulimit -f; umask")
+    assert result.stdout.split() == [b"0", b"1024", b"64", b"65536", b"0022"]
+    memory = b"unlimited\n" if is_bound_together(sandbox) else b"524288\n"
+    assert (await sandbox.exec("ulimit -v")).stdout == memory
+    for option in ("-c 10", "-n 2000", "-u 1000", "-f 1000000"):
         assert (await sandbox.exec(f"ulimit {option}")).exit_code == 1, option
 
 
 def test_the_configuration_gives_the_limits() -> None:
     assert SandboxConfig().limits() == SandboxLimits()
-    assert SandboxConfig(memory_mb=100, processes=9, file_mb=3).limits() == SandboxLimits(100, 9, file_mb=3)
+    assert SandboxConfig(memory_mb=100, processes=9, file_mb=3).limits() == SandboxLimits(
+        memory_mb=100, processes=9, file_mb=3
+    )
     with pytest.raises(ValueError, match="memory_mib"):
         SandboxConfig.model_validate({"memory_mib": 3})

@@ -1,4 +1,7 @@
-"""The persistent shell: what lasts from one command to the next, and what a command can do to it."""
+"""The persistent shell: what lasts from one command to the next, and what a command can do to it.
+
+The first process of a sandbox is a `sleep` too: those of commands are told from it by their arguments.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import pytest
 
 from tasks.sandbox.base import ExecResult, SandboxError, SandboxLimits
 from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.runtime import runtime
 
 
 async def out(sandbox: NamespaceSandbox, command: str, timeout_s: float | None = None) -> str:
@@ -15,6 +19,11 @@ async def out(sandbox: NamespaceSandbox, command: str, timeout_s: float | None =
     result = await sandbox.exec(command, timeout_s)
     assert result.exit_code == 0, result
     return result.stdout.decode().rstrip("\n")
+
+
+def has_users() -> bool:
+    """Whether a sandbox has more than one user on this host."""
+    return runtime().has_users
 
 
 async def appears(sandbox: NamespaceSandbox, path: str) -> None:
@@ -106,13 +115,23 @@ async def test_a_shell_that_ends_is_replaced(
     assert await out(sandbox, "pwd; cat file; echo [$lost]") == "/work/inner\nkept\n[]"
 
 
+async def test_a_shell_that_is_killed_between_commands_is_replaced(sandbox: NamespaceSandbox) -> None:
+    await sandbox.exec("cd /tmp; (until [ -e go ]; do :; done; kill -9 $$; echo > gone) & disown")
+    await sandbox.write("/tmp/go", b"")
+    await appears(sandbox, "/tmp/gone")
+    result = await sandbox.exec("pwd")
+    assert result.duration_s < 5
+    assert await out(sandbox, "pwd") == "/tmp"
+
+
 async def test_a_time_out_ends_everything_the_command_started(sandbox: NamespaceSandbox) -> None:
     await sandbox.exec("cd /tmp; echo kept > file")
-    result = await sandbox.exec("echo before; setsid sleep 61 & (trap '' TERM INT HUP; sleep 62)", 0.3)
+    orphans = "(sleep 63 &); setsid sleep 64 & disown"
+    result = await sandbox.exec(f"echo before; {orphans}; (trap '' TERM INT HUP; sleep 62)", 0.3)
     assert (result.timed_out, result.exit_code, result.shell_restarted) == (True, 124, True)
     assert result.stdout == b"before\n"
     assert 0.3 <= result.duration_s < 5
-    assert await out(sandbox, "pwd; cat file; pgrep -c sleep || true") == "/tmp\nkept\n0"
+    assert await out(sandbox, "pwd; cat file; pgrep -cf '^sleep 6' || true") == "/tmp\nkept\n0"
 
 
 async def test_the_shell_itself_may_never_end(sandbox: NamespaceSandbox) -> None:
@@ -134,7 +153,19 @@ async def test_background_processes_do_not_hold_a_command_up(sandbox: NamespaceS
     assert (result.stdout, result.exit_code) == (b"done\n", 0)
     assert result.duration_s < 5
     await sandbox.exec("kill %2; wait %2")
-    assert await out(sandbox, "pgrep -c sleep") == "1"
+    assert await out(sandbox, "pgrep -cf '^sleep 60'") == "1"
+
+
+async def test_a_time_out_spares_what_ran_before(sandbox: NamespaceSandbox) -> None:
+    await sandbox.exec("(while sleep 0.01; do date +%N > beat; done) & sleep 63 & mine=$!")
+    await appears(sandbox, "/work/beat")
+    await asyncio.sleep(0.02)  # the kernel dates processes to a hundredth of a second
+    assert (await sandbox.exec("sleep 64 & sleep 65", 0.2)).timed_out
+    assert await out(sandbox, "pgrep -af '^sleep 6' | cut -d' ' -f2-") == "sleep 63"
+    assert (
+        await out(sandbox, 'old=$(cat beat); until [ "$(cat beat)" != "$old" ]; do :; done; echo beats')
+        == "beats"
+    )
 
 
 async def test_late_output_of_the_background_is_not_taken_for_a_later_commands(
@@ -171,8 +202,9 @@ async def test_what_others_than_the_shell_say_is_not_kept(sandbox: NamespaceSand
     flood = "for fd in {3..20}; do (yes | head -c 300000 | tr '\\n' '\\0' >&$fd); done 2>/dev/null"
     result = await sandbox.exec(f"{begun}; {flood}; (exit 5)")
     assert result.exit_code == 5
-    assert sandbox._driver is not None
-    assert len(sandbox._driver.control._partial[1]) < 100
+    assert sandbox._shell is not None
+    assert sandbox._shell._control is not None
+    assert len(sandbox._shell._control._partial) < 100
 
 
 async def test_traces_show_the_command_alone(sandbox: NamespaceSandbox) -> None:
@@ -191,7 +223,7 @@ async def test_a_cancelled_command_is_ended_and_the_sandbox_goes_on(sandbox: Nam
     await appears(sandbox, "/tmp/began")
     task.cancel()
     await asyncio.wait([task])
-    assert await out(sandbox, "pwd; ls; pgrep -c sleep || true") == "/tmp\nbegan\n0"
+    assert await out(sandbox, "pwd; ls; pgrep -cf '^sleep 6' || true") == "/tmp\nbegan\n0"
 
 
 async def test_commands_given_at_once_run_one_after_the_other(sandbox: NamespaceSandbox) -> None:
@@ -242,5 +274,94 @@ async def test_stopping_ends_a_running_command() -> None:
     task = asyncio.ensure_future(sandbox.exec("touch began; sleep 60"))
     await appears(sandbox, "/work/began")
     await sandbox.stop()
-    with pytest.raises(SandboxError, match="sandbox of stopped is gone"):
+    with pytest.raises(SandboxError, match="sandbox of stopped is not running"):
         await task
+
+
+async def test_output_is_told_while_a_command_runs(sandbox: NamespaceSandbox) -> None:
+    told: list[tuple[str, bytes]] = []
+
+    def listen(stream: str, data: bytes) -> None:
+        told.append((stream, data))
+        (sandbox_go := asyncio.ensure_future(sandbox.write(f"/work/go{len(told)}", b""))).add_done_callback(
+            lambda task: task.result()
+        )
+        waiting.append(sandbox_go)
+
+    waiting: list[asyncio.Future[None]] = []
+    # Each line is printed when the one before has been heard on the host.
+    command = "echo 1; until [ -e go1 ]; do :; done; echo 2 >&2; until [ -e go2 ]; do :; done; echo 3"
+    result = await sandbox.exec(command, on_output=listen)
+    await asyncio.gather(*waiting)
+    assert told == [("stdout", b"1\n"), ("stderr", b"2\n"), ("stdout", b"3\n")]
+    assert (result.stdout, result.stderr, result.exit_code) == (b"1\n3\n", b"2\n", 0)
+
+
+async def test_programs_apart_from_the_shell_are_told_of_too(sandbox: NamespaceSandbox) -> None:
+    told: list[tuple[str, bytes]] = []
+    result = await sandbox.run(
+        ["sh", "-c", "echo out; echo err >&2"], 5, on_output=lambda *item: told.append(item)
+    )
+    assert sorted(told) == [("stderr", b"err\n"), ("stdout", b"out\n")]
+    assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 0)
+
+
+async def test_no_more_is_told_than_is_kept() -> None:
+    told = bytearray()
+    async with NamespaceSandbox(SandboxSpec(), SandboxLimits(output_bytes=1000)) as sandbox:
+        result = await sandbox.exec("yes | head -c 300000", on_output=lambda _, data: told.extend(data))
+    assert bytes(told) == result.stdout
+    assert (len(told), result.truncated) == (1000, True)
+
+
+async def test_a_program_has_its_user_folder_and_variables(sandbox: NamespaceSandbox) -> None:
+    argv = ["sh", "-c", "id -u; pwd; echo $mine $HOME"]
+    result = await sandbox.run(argv, 5, env={"mine": "1"})
+    assert result.stdout == b"1000\n/work\n1 /home/agent\n"
+    if not has_users():
+        return
+    result = await sandbox.run(argv, 5, user="root", cwd="/tmp", env={"HOME": "/root"})
+    assert result.stdout == b"0\n/tmp\n/root\n"
+    result = await sandbox.run(["id", "-u"], 5, user="1234:7")
+    assert result.stdout == b"1234\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "options", "status", "message"),
+    [
+        (["missing"], {}, 127, b"missing: not found in the sandbox\n"),
+        (["/work"], {}, 126, b"/work: Permission denied\n"),
+        (["true"], {"cwd": "/nowhere"}, 127, b"/nowhere: not found in the sandbox\n"),
+        (["true"], {"cwd": "/root"}, 126, b"/root: Permission denied\n"),
+        (
+            ["true"],
+            {"user": "nobody-here"},
+            126,
+            b"there is no user 'nobody-here' in the sandbox's /etc/passwd\n",
+        ),
+    ],
+)
+async def test_a_program_that_cannot_run_says_why(
+    argv: list[str], options: dict[str, str], status: int, message: bytes, sandbox: NamespaceSandbox
+) -> None:
+    if not has_users() and (options.get("cwd") == "/root" or "user" in options):
+        pytest.skip("here a sandbox has one user only")
+    result = await sandbox.run(argv, 5, **options)  # type: ignore[arg-type]
+    assert (result.exit_code, result.stderr) == (status, message)
+
+
+async def test_what_the_host_starts_meanwhile_is_spared(sandbox: NamespaceSandbox) -> None:
+    command = asyncio.ensure_future(sandbox.exec("touch began; sleep 60", 0.3))
+    await appears(sandbox, "/work/began")
+    program = await sandbox.run(["sleep", "0.5"], 5)
+    assert (await command).timed_out
+    assert (program.exit_code, program.timed_out) == (0, False)
+    result = await sandbox.run(["sleep", "60"], 0.05)
+    assert result.timed_out
+    assert not (await sandbox.exec("true")).shell_restarted
+
+
+async def test_a_program_that_does_not_end_is_killed_with_its_children(sandbox: NamespaceSandbox) -> None:
+    result = await sandbox.run(["sh", "-c", "setsid sleep 61 & echo begun; sleep 62"], 0.3)
+    assert (result.timed_out, result.exit_code, result.stdout) == (True, 124, b"begun\n")
+    assert await out(sandbox, "pgrep -cf '^sleep 6' || true") == "0"

@@ -1,8 +1,13 @@
-"""A task in a sandbox: its files, its setup script, its hidden tests and their verdict."""
+"""A task in a sandbox: its files, its setup script, its hidden tests and their verdict.
+
+These are tasks as the built-in families make them: their tests run as root, beside nobody.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +15,7 @@ from tasks.sandbox.base import SandboxError, SandboxLimits
 from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.task import Task
 
-PASS = "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt"
+PASS = "echo 1 > /logs/verifier/reward.txt"
 
 
 @pytest.fixture
@@ -21,12 +26,22 @@ def task(tmp_path: Path) -> Task:
     (tmp_path / "environment/files/sub/.hidden").write_bytes(b"\0\xff")
     (tmp_path / "environment/files/link").symlink_to("sub/.hidden")
     (tmp_path / "tests").mkdir()
-    return Task("family/3", "family", "Do it.", tmp_path, memory_mb=256)
+    return Task(
+        "family/3",
+        "family",
+        "Do it.",
+        tmp_path,
+        memory_mb=256,
+        verifier_user="root",
+        verifier_timeout_s=10,
+        settings={"verifier": {"end_processes": True}},
+    )
 
 
-def verifier(task: Task, script: str) -> Path:
+def verifier(task: Task, script: str, **changes: Any) -> Task:
+    """The task with this test.sh."""
     (task.tests / "test.sh").write_text(script)
-    return task.tests
+    return replace(task, **changes)
 
 
 async def test_the_files_are_there_and_equal_each_time(task: Task) -> None:
@@ -47,14 +62,14 @@ async def test_the_files_are_there_and_equal_each_time(task: Task) -> None:
 
 async def test_files_that_cannot_be_copied_are_an_error(task: Task) -> None:
     (task.files / "big").write_bytes(b"x" * 3_000_000)
-    with pytest.raises(SandboxError, match=r"family/3 could not unpack its files: tar: big: .*"):
-        await NamespaceSandbox.for_task(task, SandboxLimits(file_mb=2)).start()
+    with pytest.raises(SandboxError, match=r"family/3: .*: No space left on device"):
+        await NamespaceSandbox.for_task(task, SandboxLimits(disk_mb=2)).start()
 
 
 async def test_tests_that_cannot_be_read_are_an_error(task: Task) -> None:
     async with NamespaceSandbox.for_task(task) as sandbox:
-        with pytest.raises(SandboxError, match=r"nowhere cannot be read: No such file"):
-            await sandbox.verify(task.path / "nowhere", 1)
+        with pytest.raises(SandboxError, match=r"nowhere.* cannot be read: No such file"):
+            await sandbox.verify(replace(task, path=task.path / "nowhere"))
 
 
 async def test_the_setup_script_runs_once_in_the_work_folder(task: Task) -> None:
@@ -73,34 +88,34 @@ async def test_a_setup_script_that_fails_names_the_task_and_the_reason(task: Tas
 
 
 async def test_the_tests_are_hidden_until_the_agent_is_done(task: Task) -> None:
-    tests = verifier(task, f"grep -q answer /tests/expected && {PASS}")
-    (tests / "expected").write_text("answer")
+    hidden = verifier(task, f"grep -q answer /tests/expected && {PASS}")
+    (task.tests / "expected").write_text("answer")
     async with NamespaceSandbox.for_task(task) as sandbox:
         result = await sandbox.exec(
             "cat /tests/* /tests/.* 2>/dev/null; ls -A /tests /logs; grep -r answer /proc/*/fd"
         )
         assert b"answer" not in result.stdout
         assert b"expected" not in result.stdout
-        assert await sandbox.verify(tests, 10) == 1.0
+        assert await sandbox.verify(hidden) == 1.0
 
 
 async def test_what_the_agent_left_running_does_not_see_the_tests(task: Task) -> None:
-    tests = verifier(task, f"[ ! -e /work/seen ] && ! pgrep sleep && {PASS}")
+    hidden = verifier(task, f"[ ! -e /work/seen ] && ! pgrep -f '^sleep 77' && {PASS}")
     async with NamespaceSandbox.for_task(task) as sandbox:
         watch = "until [ -e /tests/test.sh ]; do sleep 0.01; done; cp /tests/test.sh /work/seen"
         await sandbox.exec(f"({watch}) & setsid bash -c '{watch}' & sleep 77 &")
-        assert await sandbox.verify(tests, 10) == 1.0
+        assert await sandbox.verify(hidden) == 1.0
 
 
 async def test_the_verifier_has_its_own_shell_and_limit(task: Task) -> None:
-    tests = verifier(
+    hidden = verifier(
         task, f'sleep 0.5; [ "$PWD" = /work ] && [ -z "$mine" ] && [ "$(type -t ls)" = file ] && {PASS}'
     )
     async with NamespaceSandbox.for_task(task, SandboxLimits(command_timeout_s=0.2)) as sandbox:
         await sandbox.exec(
             "export mine=1; ls() { :; }; export -f ls; cd /tmp; bash() { exit 0; }; export -f bash"
         )
-        assert await sandbox.verify(tests, 10) == 1.0
+        assert await sandbox.verify(hidden) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -121,10 +136,10 @@ async def test_the_verifier_has_its_own_shell_and_limit(task: Task) -> None:
     ],
 )
 async def test_an_agent_cannot_give_itself_a_reward(trick: str, task: Task) -> None:
-    tests = verifier(task, "mkdir -p /logs/verifier; echo 0 > /logs/verifier/reward.txt")
+    hidden = verifier(task, "echo 0 > /logs/verifier/reward.txt")
     async with NamespaceSandbox.for_task(task) as sandbox:
         await sandbox.exec(trick, 0.5)
-        assert await sandbox.verify(tests, 10) == 0.0
+        assert await sandbox.verify(hidden) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -138,7 +153,7 @@ async def test_an_agent_cannot_give_itself_a_reward(trick: str, task: Task) -> N
 )
 async def test_the_verdict_is_the_reward_file(script: str, reward: float, task: Task) -> None:
     async with NamespaceSandbox.for_task(task) as sandbox:
-        assert await sandbox.verify(verifier(task, script), 10) == reward
+        assert await sandbox.verify(verifier(task, script)) == reward
 
 
 @pytest.mark.parametrize(
@@ -161,11 +176,11 @@ async def test_the_verdict_is_the_reward_file(script: str, reward: float, task: 
 async def test_no_valid_verdict_is_an_error_and_not_a_reward(script: str, task: Task) -> None:
     async with NamespaceSandbox.for_task(task) as sandbox:
         with pytest.raises(SandboxError, match=r"family/3 has no verdict: tests/test.sh must write"):
-            await sandbox.verify(verifier(task, script), 10)
+            await sandbox.verify(verifier(task, script))
 
 
 async def test_a_verifier_that_does_not_end_is_an_error(task: Task) -> None:
     async with NamespaceSandbox.for_task(task) as sandbox:
         with pytest.raises(SandboxError, match=r"family/3 was not verified within 0.3 s"):
-            await sandbox.verify(verifier(task, f"{PASS}; sleep 60"), 0.3)
-        assert (await sandbox.exec("pgrep -c sleep")).stdout == b"0\n"
+            await sandbox.verify(verifier(task, f"{PASS}; sleep 60", verifier_timeout_s=0.3))
+        assert (await sandbox.exec("pgrep -cf '^sleep 60'")).stdout == b"0\n"
