@@ -20,8 +20,8 @@ from orchestrator.rollout import World
 from orchestrator.service import create_app
 from orchestrator.task_index import TaskIndex
 from orchestrator.tokenizer import ModelTokenizer
-from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.tools import TOOLS
+from tasks.worlds import Worlds
 
 _GRACE_S = 2
 
@@ -49,7 +49,7 @@ def build(config: OrchestratorConfig) -> FastAPI:
         engines["policy"],
         predictor,
         chat,
-        lambda task: NamespaceSandbox.for_task(task, config.sandbox.limits()),
+        Worlds(config.sandbox).sandbox,
         config.sandbox.observation_chars,
         config.context_tokens,
     )

@@ -59,7 +59,7 @@ async def run_rollout(world: World, task: Task, record: RolloutRecord) -> None:
         async with _started(world.sandbox(task), spans) as sandbox:
             limit_met = await _Agent(world, task, record, sandbox).run()
             with spans.measure(SpanKind.VERIFY):
-                record.reward = await sandbox.verify(task.tests, task.verifier_timeout_s)
+                record.reward = await sandbox.verify(task)
         record.end(RolloutStatus.TRUNCATED if limit_met else RolloutStatus.FINISHED, limit_met)
     except (BackendError, SandboxError) as error:
         record.end(RolloutStatus.FAILED, str(error))

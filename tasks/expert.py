@@ -90,7 +90,7 @@ async def demonstrate(
     try:
         await sandbox.start()
         done = tuple([act async for act in acts(expert, sandbox)])
-        reward = await sandbox.verify(task.tests, task.verifier_timeout_s)
+        reward = await sandbox.verify(task)
     finally:
         await sandbox.stop()
     return Demonstration(generated.id, generated.family, generated.instruction, done, reward)

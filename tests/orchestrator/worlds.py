@@ -53,7 +53,7 @@ class FakeSandbox:
         self._fail("exec")
         return ExecResult(text.encode(), b"", 0, duration_s=seconds)
 
-    async def verify(self, tests: Path, timeout_s: float) -> float:
+    async def verify(self, task: Task) -> float:
         await self._step("verify")
         return self.reward
 

@@ -33,7 +33,7 @@ async def test_an_untouched_sandbox_gets_reward_0(name: str, tmp_path: Path) -> 
     for seed in SEEDS:
         task = load_task(write_task(FAMILIES[name].generate(seed), tmp_path))
         async with NamespaceSandbox.for_task(task) as sandbox:
-            assert await sandbox.verify(task.tests, task.verifier_timeout_s) == 0.0, task.id
+            assert await sandbox.verify(task) == 0.0, task.id
 
 
 @pytest.mark.parametrize("name", ALL_FAMILIES)

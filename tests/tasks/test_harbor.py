@@ -65,7 +65,7 @@ async def test_the_checks_decide_the_reward(tmp_path: Path) -> None:
         async with NamespaceSandbox.for_task(task) as sandbox:
             assert (await sandbox.exec("./run.sh && cat setup.txt")).stdout == b"ran\nUTC\n"
             await sandbox.exec(command)
-            assert await sandbox.verify(task.tests, task.verifier_timeout_s) == reward
+            assert await sandbox.verify(task) == reward
 
 
 PLANT = "echo 1 > /logs/verifier/reward.txt; chmod 400 /logs/verifier/reward.txt"
@@ -84,7 +84,10 @@ PLANT = "echo 1 > /logs/verifier/reward.txt; chmod 400 /logs/verifier/reward.txt
         ("echo 'echo 1 > /logs/verifier/reward.txt' | tee -a /tests/*.sh", 0.0),
         (": > /tests/check.sh", 0.0),
         (f"{PLANT}; for p in /proc/[0-9]*; do prlimit --pid ${{p#/proc/}} --nproc=1; done", 0.0),
-        (f"{PLANT}; for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || kill -9 ${{p#/proc/}}; done", None),
+        (
+            f"{PLANT}; for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || kill -9 ${{p#/proc/}}; done",
+            0.0 if os.geteuid() == 0 else None,  # with one user it kills the verifier, which is no verdict
+        ),
     ],
 )
 async def test_what_a_check_runs_of_the_agents_work_gives_no_reward(
@@ -96,9 +99,9 @@ async def test_what_a_check_runs_of_the_agents_work_gives_no_reward(
         await sandbox.write("/work/mine.sh", script.encode())
         if reward is None:
             with pytest.raises(SandboxError, match="has no verdict"):
-                await sandbox.verify(task.tests, task.verifier_timeout_s)
+                await sandbox.verify(task)
         else:
-            assert await sandbox.verify(task.tests, task.verifier_timeout_s) == reward
+            assert await sandbox.verify(task) == reward
 
 
 @pytest.mark.parametrize(

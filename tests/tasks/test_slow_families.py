@@ -51,7 +51,7 @@ async def test_an_expert_who_leaves_out_the_work_gets_reward_0(name: str, tmp_pa
             if not step.command.startswith(needed):
                 await sandbox.exec(step.command)
             step = expert.send("")
-        assert await sandbox.verify(task.tests, task.verifier_timeout_s) == 0.0
+        assert await sandbox.verify(task) == 0.0
 
 
 @pytest.mark.parametrize("name", SLOW_FAMILIES)
@@ -59,7 +59,7 @@ async def test_an_untouched_sandbox_gets_reward_0(name: str, tmp_path: Path) -> 
     for seed in (0, EVAL_SEED + 1):
         _, task = _task(name, seed, tmp_path)
         async with NamespaceSandbox.for_task(task) as sandbox:
-            assert await sandbox.verify(task.tests, task.verifier_timeout_s) == 0.0, task.id
+            assert await sandbox.verify(task) == 0.0, task.id
 
 
 @pytest.mark.parametrize("name", ["compile", "install"])
@@ -69,7 +69,7 @@ async def test_the_right_answer_without_the_work_gets_reward_0(name: str, tmp_pa
     assert answer is not None
     async with NamespaceSandbox.for_task(task) as sandbox:
         await sandbox.write(f"/work/{answer['path']}", answer["text"].encode())
-        assert await sandbox.verify(task.tests, task.verifier_timeout_s) == 0.0
+        assert await sandbox.verify(task) == 0.0
 
 
 @pytest.mark.parametrize("name", SLOW_FAMILIES)
@@ -84,7 +84,7 @@ async def test_a_test_that_is_changed_in_place_of_the_function_gets_reward_0(tmp
     async with NamespaceSandbox.for_task(task) as sandbox:
         await sandbox.exec("sed -i 's/self.assert.*/pass/' tests/*")
         assert canonical(await sandbox.exec("./run_tests.py")).endswith("ok\n(exit_code=0)")
-        assert await sandbox.verify(task.tests, task.verifier_timeout_s) == 0.0
+        assert await sandbox.verify(task) == 0.0
 
 
 async def test_a_service_answers_one_way_whenever_it_is_asked(tmp_path: Path) -> None:

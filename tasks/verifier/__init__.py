@@ -1,0 +1,1 @@
+"""Verification as Harbor does it, and what stands in for the test runner that a task would download."""

@@ -1,0 +1,188 @@
+"""Worlds of tasks: for each task the sandbox that it asks for, by one configuration.
+
+The built-in tasks share one image, and get their files when a sandbox starts; any other environment is built
+from its Dockerfile when it is first needed, or by `prepare`. A caller sees no difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from tasks.config import SandboxConfig
+from tasks.environments import Builder, Built, Progress, Recipe
+from tasks.families import environment
+from tasks.harbor import resolve_env
+from tasks.sandbox.base import Sandbox, SandboxError, SandboxLimits
+from tasks.sandbox.docker import DockerSandbox, task_image
+from tasks.sandbox.image import Image, ImageConfig
+from tasks.sandbox.local import LocalSandbox
+from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.task import Task, TaskError
+from tasks.verifier import runner
+from tasks.verifier.needs import needs
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a task's sandboxes are made of."""
+
+    image: Image | None
+    """None: the world of the built-in tasks."""
+    note: str = ""
+    """What stands for the image that the task names."""
+    tools: bytes | None = None
+    """What stands in for its test runner."""
+
+
+class Worlds:
+    """Makes sandboxes; may be used by many at once."""
+
+    def __init__(self, config: SandboxConfig | None = None):
+        self.config = config or SandboxConfig()
+        self._builder = Builder(self.config)
+        self._tools: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._environments: dict[Path, tuple[object, Built]] = {}
+        """By task folder, with the state of the folder that it was built from."""
+        self._lock = asyncio.Lock()
+
+    def sandbox(self, task: Task) -> Sandbox:
+        """A sandbox that is not started yet; what its environment lacks is a SandboxError of `start`."""
+        config = self.config
+        network = config.network and task.allow_internet
+        if config.backend == "local":
+            return LocalSandbox.for_task(task, config.limits(), trusted=True)
+        if config.backend == "docker":
+            return DockerSandbox.for_task(task, self._limits(task), network=network, env=self._env(task))
+        if is_built_in(task):
+            return NamespaceSandbox(built_in(task, config.clock), self._limits(task), config.store)
+
+        async def image() -> Image:
+            try:
+                return (await self._built(task)).image
+            except TaskError as error:
+                raise SandboxError(str(error)) from None
+
+        async def tools() -> bytes | None:
+            return await self._runner(task, (await self._built(task)).base_image)
+
+        spec = SandboxSpec(
+            task.id,
+            image=image,
+            runner=tools if config.local_runner else None,
+            variables=config.env,
+            healthcheck=task.healthcheck,
+            network=network,
+            clock=config.clock,
+        )
+        return NamespaceSandbox(spec, self._limits(task), config.store)
+
+    async def prepare(self, task: Task, progress: Progress = lambda _: None) -> Prepared:
+        """Build now what the task's sandboxes need. Raises TaskError, SandboxError."""
+        if self.config.backend == "local":
+            return Prepared(None, "local: nothing is isolated, and no environment is built")
+        if self.config.backend == "docker":
+            return Prepared(None, f"Docker image {await task_image(task)}")
+        if is_built_in(task):
+            return Prepared(None, "built in")
+        built = await self._built(task, progress)
+        tools = await self._runner(task, built.base_image, progress) if self.config.local_runner else None
+        return Prepared(built.image, built.note, tools)
+
+    async def _built(self, task: Task, progress: Progress = lambda _: None) -> Built:
+        """The environment of a task, as it was built before if nothing has changed."""
+        state = await asyncio.to_thread(_state, task.dockerfile.parent)
+        known, built = self._environments.get(task.path, (None, None))
+        if built is None or known != state or not self._builder.keeps(built.image):
+            built = await self._build(task, progress)
+            self._environments[task.path] = state, built
+        return built
+
+    def _env(self, task: Task) -> dict[str, str]:
+        return resolve_env(task.environment_env, self.config.env)
+
+    async def _build(self, task: Task, progress: Progress) -> Built:
+        built = await self._builder.build(await asyncio.to_thread(Recipe.of, task), progress)
+        given = self._env(task)
+        config: ImageConfig = built.image.config
+        config = replace(
+            config,
+            user=task.agent_user or config.user,
+            workdir=task.workdir or config.workdir,
+            env={**config.env, **given},
+        )
+        return replace(built, image=replace(built.image, config=config))
+
+    async def _runner(self, task: Task, base_image: str, progress: Progress = lambda _: None) -> bytes | None:
+        """What stands in for the test runner that the task would download. Raises SandboxError."""
+        file = task.tests / "test.sh"
+        try:
+            wanted = await asyncio.to_thread(lambda: needs(file.read_text(errors="replace"), task.tests))
+        except OSError as error:
+            raise SandboxError(f"{file} cannot be read: {error.strerror}") from None
+        if wanted is None:
+            return None
+        if not wanted.packages:
+            return runner.programs()
+        async with self._lock:
+            key = (base_image, wanted.packages)
+            if key not in self._tools:
+                self._tools[key] = await self._pack_runner(task, *key, progress)
+            return self._tools[key]
+
+    async def _pack_runner(
+        self, task: Task, base_image: str, packages: tuple[str, ...], progress: Progress
+    ) -> bytes:
+        text = runner.dockerfile(base_image, packages)
+        name = f"the test runner of {task.id}"
+        recipe = Recipe(name, text, "the Dockerfile of its test runner", task.tests)
+        try:
+            image = (await self._builder.build(recipe, progress)).image
+        except TaskError as error:
+            raise SandboxError(f"{name} cannot be installed: {error}") from None
+        config = self.config
+        limits = replace(config.limits(), disk_mb=config.max_disk_mb, file_mb=config.max_disk_mb)
+        async with NamespaceSandbox(
+            SandboxSpec(name, image=image, shell=False), limits, config.store
+        ) as sandbox:
+            await sandbox.extract(runner.programs(), "/")
+            return await sandbox.archive([runner.FOLDER], f"{runner.FOLDER}/")
+
+    def _limits(self, task: Task) -> SandboxLimits:
+        """What the task asks for, as far as the configuration allows it."""
+        config, limits = self.config, self.config.limits()
+        disk_mb = min(config.max_disk_mb, task.storage_mb or limits.disk_mb)
+        return replace(
+            limits,
+            memory_mb=min(config.max_memory_mb, task.memory_mb or limits.memory_mb),
+            disk_mb=disk_mb,
+            file_mb=max(limits.file_mb, disk_mb),
+            cpus=min(filter(None, (config.cpus, task.cpus)), default=None),
+        )
+
+
+def built_in(task: Task, clock: datetime | None = None) -> SandboxSpec:
+    """What a sandbox of a built-in task starts with."""
+    return SandboxSpec(task.id, task.files, task.setup, clock=clock)
+
+
+def _state(folder: Path) -> object:
+    """What changes when a file of a build context does."""
+    found = []
+    for top, _, files in os.walk(folder):
+        for name in files:
+            status = os.lstat(os.path.join(top, name))
+            found.append((top, name, status.st_size, status.st_mtime_ns, status.st_mode))
+    return sorted(found)
+
+
+def is_built_in(task: Task) -> bool:
+    """Whether the environment is of the one form that the built-in families write."""
+    try:
+        text = task.dockerfile.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return environment.is_built_in(text, task.setup is not None) and task.files.is_dir()
