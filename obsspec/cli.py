@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from obsspec.commands import config, demo, engine, evaluate, orchestrator, up, warmstart
+from obsspec.commands import config, demo, engine, evaluate, orchestrator, rollouts, tasks, up, warmstart
 
 app = typer.Typer(
     name="obsspec",
@@ -19,6 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(config.app, name="config")
+app.add_typer(rollouts.app, name="rollouts")
+app.add_typer(tasks.app, name="tasks")
 app.command("engine")(engine.engine)
 app.command("orchestrator")(orchestrator.orchestrator)
 app.command("up")(up.up)

@@ -188,6 +188,24 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     return _within_context(_resolve(config, _project(path)))
 
 
+_Settings = TypeVar("_Settings", bound=BaseModel)
+
+
+def with_settings(base: _Settings, settings: Sequence[str]) -> _Settings:
+    """The same part of a configuration with single values changed (`key.of.any.depth=YAML value`). Raises
+    ConfigError."""
+    data = base.model_dump()
+    for setting in settings:
+        _override(data, setting)
+    try:
+        changed = type(base).model_validate(data)
+    except ValidationError as error:
+        key, sentence = explain(type(base), error)
+        given = next((s for s in settings if ".".join(key).startswith(s.partition("=")[0])), settings[-1])
+        raise ConfigError(f"--set {given}: {sentence}") from None
+    return _resolve(changed, Path.cwd())
+
+
 def _within_context(config: Config) -> Config:
     """The same configuration, with what its engines' models can read where it does not say otherwise."""
     service = config.orchestrator
@@ -243,6 +261,8 @@ def _resolve(value: _Value, root: Path) -> _Value:
         resolved = root / value
     elif isinstance(value, list):
         resolved = [_resolve(item, root) for item in value]
+    elif isinstance(value, dict):
+        resolved = {key: _resolve(item, root) for key, item in value.items()}
     elif isinstance(value, BaseModel):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
         resolved = value.model_copy(update={name: _resolve(field, root) for name, field in fields.items()})

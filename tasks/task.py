@@ -65,7 +65,7 @@ class Task:
 
     @property
     def ends_processes(self) -> bool:
-        """Whether what the agent left running is ended before the tests appear (`[verifier] end_processes`)."""
+        """Whether what the agent left running is ended before the tests (`[verifier] end_processes`)."""
         return bool(self.settings.get("verifier", {}).get("end_processes", False))
 
     @property

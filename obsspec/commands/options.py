@@ -17,6 +17,20 @@ Overrides = Annotated[
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override a key, as engines.policy.port=30100."),
 ]
 
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A folder of Harbor task directories, a .jsonl or .parquet index, families, or family:NAME.",
+    ),
+]
+Cache = Annotated[Path, typer.Option(help="Where tasks without a directory of their own are written.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="Take only the first so many; of families, which have no end, 20 by default."),
+]
+CACHE = Path("runs/cache/tasks")
+
 
 def require_writable(json: Path | None) -> None:
     """Raises ConfigError where --json cannot be written: said before the work that it costs."""

@@ -44,9 +44,9 @@ memory_mb = 512
 
 _TEST_SH = f"""\
 #!/bin/bash
-# Runs check.sh in the work folder: reward 1 when every line of it succeeds, else 0. The check runs as the agent's
-# user, who cannot write the verdict. Where there is only one user, all is read before it runs, and what the check
-# started is ended before the verdict is written.
+# Runs check.sh in the work folder: reward 1 when every line of it succeeds, else 0. The check runs as the
+# agent's user, who cannot write the verdict. Where there is only one user, all is read before it runs, and
+# what the check started is ended before the verdict is written.
 {{
   check=$(</tests/check.sh) && cd /work || exit
   as_agent=()
