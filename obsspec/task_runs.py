@@ -137,10 +137,13 @@ def _progress(console: Console) -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn(
-            "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
+            "{task.description}",
+            markup=False,
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
         ),
         console=console,
         transient=True,
+        expand=True,
     )
 
 

@@ -30,6 +30,7 @@ from tasks.sandbox.runtime import Runtime, runtime
 
 _SCRIPTS = "/dev/shm/pipes"
 """Of heredocs that are programs, while they run: no layer keeps it."""
+_ONE_USER = "in a sandbox of one user: run as root, or with uidmap and a range in /etc/subuid and /etc/subgid"
 _OCTAL = re.compile("[0-7]{3,4}")
 _BUILD_ENV = {"PIP_BREAK_SYSTEM_PACKAGES": "1"}
 """For commands of a build alone: what pip installs in an image is the image's own affair."""
@@ -237,13 +238,18 @@ class Builder:
         try:
             async with lock:
                 if not store.has(key):
-                    build.progress(f"{instruction.where}: {shortened(instruction.text)}")
+                    where = f"{build.recipe.name} line {instruction.line}"
+                    build.progress(f"{where}: {shortened(instruction.text)}")
                     async with store.making(key) as staging:
                         await run_step(
                             step, state.image, staging, self.config, build.recipe.name, build.deadline
                         )
         except StepFailed as problem:
-            notes = [no_network or "", state.note if lacks_package(str(problem)) else ""]
+            notes = [
+                no_network or "",
+                state.note if lacks_package(str(problem)) else "",
+                "" if self._runtime.has_users else _ONE_USER,
+            ]
             why = "; ".join(filter(None, notes))
             raise refuse(instruction, f"{problem}{f' ({why})' if why else ''}") from None
         finally:

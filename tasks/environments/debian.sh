@@ -11,7 +11,7 @@ there /etc/pam.d/common-auth || ! command -v pam-auth-update >/dev/null || pam-a
 # As in the images: apt fetches no translations and no desktop's metadata, and installing a service does not start it.
 rm -f /etc/apt/apt.conf.d/20packagekit /etc/apt/apt.conf.d/50appstream
 [ ! -d /etc/apt/apt.conf.d ] || echo 'Acquire::Languages "none";' >/etc/apt/apt.conf.d/docker-no-languages
-there /usr/sbin/policy-rc.d || { printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d; }
+there /usr/sbin/policy-rc.d || [ ! -w /usr/sbin ] || { printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d; }
 
 # No image has services, and their set-up by this host was not taken along: apt shall install them anew.
 set_up_here() {

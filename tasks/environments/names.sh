@@ -1,5 +1,5 @@
 # Packages by another name: empty ones that depend on those, from a source of this root's own.
-names=/usr/share/other-names
+names=/var/lib/other-names
 alias_package() { # name, version, what it stands for
   mkdir -p "$names/$1/DEBIAN" /etc/apt/sources.list.d
   printf '%s\n' "Package: $1" "Version: $2" 'Architecture: all' 'Maintainer: nobody <nobody@localhost>' \

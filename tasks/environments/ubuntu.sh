@@ -6,7 +6,7 @@ command -v dpkg-deb >/dev/null || exit 0
 alias_package netcat 1.218-4ubuntu1 netcat-openbsd
 
 # Ubuntu's takes the locales as arguments, Debian's from a file alone.
-mkdir -p /usr/local/sbin
+mkdir -p /usr/local/sbin 2>/dev/null && [ -w /usr/local/sbin ] || exit 0
 cat >/usr/local/sbin/locale-gen <<'SCRIPT'
 #!/bin/sh
 [ -x /usr/sbin/locale-gen ] || { echo 'locale-gen: command not found' >&2; exit 127; }

@@ -22,6 +22,8 @@ from tasks.harbor.toml_text import TomlError, line_of, parse
 from tasks.task import Task, TaskError
 
 _COMPOSE = ("docker-compose.yaml", "docker-compose.yml")
+_COPIED = ("environment/files", "environment/setup.sh", "solution/solve.sh")
+"""What is read later, for a sandbox."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,13 @@ def is_inside(file: Path, folder: Path) -> bool:
     return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
 
 
+def _leaves(path: Path, name: str, report: Report) -> bool:
+    if is_inside(path / name, path):
+        return False
+    report(Problem("error", name, "is a link that leaves the task directory: put what it names in its place"))
+    return True
+
+
 def _check_supported(toml: TaskToml, report: Report) -> None:
     """What is valid, but would be another task if it were ignored."""
     settings = toml.settings
@@ -140,6 +149,10 @@ def _check_tests(path: Path, report: Report) -> None:
 
 def _check_environment(path: Path, toml: TaskToml | None, report: Report) -> None:
     folder = path / "environment"
+    if _leaves(path, "environment", report):
+        return
+    for name in _COPIED:
+        _leaves(path, name, report)
     for name in _COMPOSE:
         if (folder / name).exists():
             what = "describes several containers: only one, of a Dockerfile or docker_image, can be run"

@@ -410,7 +410,8 @@ class NamespaceSandbox:
             os.close(said)
         if program.ended.done() and program.ended.result() != 0:
             raise self._error(
-                f"has an entry point that ended with status {program.ended.result()}: {config.entrypoint}"
+                f"has an entry point that ended with status {program.ended.result()}: "
+                f"{shlex.join(config.entrypoint)}"
             )
 
     async def _set_clock(self, start: datetime) -> None:

@@ -1,7 +1,8 @@
 """A way to the internet for one sandbox, and to nothing else: slirp4netns, a network stack in a process.
 
 The host's services stay out of reach, on its loopback (slirp4netns refuses that) and on its other addresses
-(routes to them lead nowhere); and nothing outside can open a connection to the sandbox.
+(routes to them lead nowhere); so do link-local addresses, where clouds give a machine its credentials. Nothing
+outside can open a connection to the sandbox.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tasks.sandbox.base import SandboxError
 
 RESOLVER = "10.0.2.3"
 """Where a sandbox with a network finds its name server."""
+_LINK_LOCAL = "169.254.0.0/16"
 _PATIENCE_S = 10.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/bin:/usr/sbin:/sbin"
 _NS_GET_USERNS = 0xB701
@@ -43,13 +45,14 @@ def program() -> str | None:
 
 
 async def _close_ways_to_host(pid: int, error: Callable[[str], SandboxError]) -> None:
-    """In the sandbox's network, let routes to each address of this host lead nowhere. Raises SandboxError."""
+    """In the sandbox's network, let routes to each address of this host, and to those that only this host
+    should ask, lead nowhere. Raises SandboxError."""
     addresses = {
-        address.address
+        f"{address.address}/32"
         for each in psutil.net_if_addrs().values()
         for address in each
         if address.family == socket.AF_INET and not address.address.startswith("127.")
-    }
+    } | {_LINK_LOCAL}
     whose = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
     process = await asyncio.create_subprocess_exec(
         *("nsenter", f"--target={pid}", *whose, "--net", "ip", "-batch", "-"),
@@ -58,7 +61,7 @@ async def _close_ways_to_host(pid: int, error: Callable[[str], SandboxError]) ->
         stderr=asyncio.subprocess.PIPE,
         env={"PATH": _PATH},
     )
-    routes = "".join(f"route add blackhole {address}/32\n" for address in sorted(addresses))
+    routes = "".join(f"route add blackhole {address}\n" for address in sorted(addresses))
     _, complaint = await process.communicate(routes.encode())
     if process.returncode != 0:
         last = complaint.decode(errors="replace").strip().replace("\n", "; ")

@@ -56,7 +56,7 @@ def test_run_prints_a_table_and_writes_a_row_a_task(
     ]
     assert all(len(line) <= 80 for line in lines if line.startswith("  "))
     assert lines[-4].startswith(f"refused {folder}/unbuilt/environment/Dockerfile line 2: RUN echo a reason")
-    assert lines[-4].endswith(f" failed with exit code 7: {LONG} (without a network: the task allows none)")
+    assert f" failed with exit code 7: {LONG} (without a network: the task allows none" in lines[-4]
     assert lines[-3] == (
         "note a-task-whose-name-is-longer-than-most: it has no solution/solve.sh: nothing was done"
     )
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_cleanly(tmp_path: Path, settings: list[str]) -> None:
     assert process.returncode not in (0, -signal.SIGINT)
     assert "Traceback" not in errors
     store = Path(next(each for each in settings if each.startswith("store=")).removeprefix("store="))
-    assert not list((store / "staging").iterdir())
+    assert not [path for path in store.rglob("staging/*") if path.is_dir()]
 
 
 INTERRUPTED = """

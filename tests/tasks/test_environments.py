@@ -64,6 +64,12 @@ async def inside(built: Built, config: SandboxConfig) -> AsyncIterator[Namespace
         yield sandbox
 
 
+def begun(config: SandboxConfig) -> list[str]:
+    """What is there of layers in the making."""
+    folder = Builder(config)._runtime.store / "staging"
+    return os.listdir(folder) if folder.is_dir() else []
+
+
 async def shown(built: Built, config: SandboxConfig, command: str, user: str = "root") -> str:
     """What a command prints in the environment."""
     async with inside(built, config) as sandbox:
@@ -401,7 +407,6 @@ async def test_builds_at_once_share_what_is_equal(context: Path, config: Sandbox
         ),
         ("COPY one.txt sub /x", r"/x must end in '/': it takes more than one source"),
         ("COPY --chmod=u+x one.txt /", r"--chmod=u\+x must be an octal number"),
-        ("COPY --chown=stranger one.txt /", r"there is no user 'stranger' in the sandbox's /etc/passwd"),
         ("COPY --parents one.txt /", r"--exclude and --parents are not supported: use \.dockerignore"),
         (
             "COPY --from=nowhere /a /b",
@@ -415,7 +420,6 @@ async def test_builds_at_once_share_what_is_equal(context: Path, config: Sandbox
             "RUN --security=insecure true",
             r"RUN --security=insecure asks for privileges that no sandbox gives",
         ),
-        ("USER stranger\nRUN true", r"there is no user 'stranger' in the sandbox's /etc/passwd"),
         (
             "RUN echo > /file\nWORKDIR /file/x",
             r"the folder /file/x could not be made: mkdir: .*Not a directory",
@@ -432,7 +436,16 @@ async def test_what_cannot_be_built_is_refused_with_its_line(
 ) -> None:
     with pytest.raises(BuildRefused, match=rf"(?s)^Dockerfile line {text.count(chr(10)) + 3}: .*{sentence}"):
         await build(f"FROM debian:12\n\n{text}\n", context, config)
-    assert not list(Path(config.store, "staging").iterdir())
+    assert begun(config) == []
+
+
+@root
+@pytest.mark.parametrize("text", ["COPY --chown=stranger one.txt /", "USER stranger\nRUN true"])
+async def test_users_that_the_image_has_not_are_refused(
+    text: str, context: Path, config: SandboxConfig
+) -> None:
+    with pytest.raises(BuildRefused, match=r"line \d: .*there is no user 'stranger' in the sandbox's"):
+        await build(f"FROM debian:12\n{text}\n", context, config)
 
 
 async def test_what_docker_would_reject_is_refused_before_anything_runs(
@@ -522,13 +535,13 @@ async def test_a_build_has_a_network_only_if_the_task_and_the_config_allow_it(
 
 
 async def test_the_reason_says_that_there_was_no_network(context: Path, config: SandboxConfig) -> None:
-    with pytest.raises(BuildRefused, match=r"\(without a network: the task allows none\)$"):
+    with pytest.raises(BuildRefused, match=r"\(without a network: the task allows none[);]"):
         await build("FROM debian:12\nRUN false\n", context, config, allow_internet=False)
     with pytest.raises(
-        BuildRefused, match=r"\(without a network: the config allows none \(sandbox.build.network\)\)$"
+        BuildRefused, match=r"\(without a network: the config allows none \(sandbox.build.network\)[);]"
     ):
         await build("FROM debian:12\nRUN false\n", context, config)
-    with pytest.raises(BuildRefused, match=r"\(without a network: RUN --network=none\)$"):
+    with pytest.raises(BuildRefused, match=r"\(without a network: RUN --network=none[);]"):
         await build("FROM debian:12\nRUN --network=none false\n", context, config)
 
 
@@ -545,7 +558,7 @@ async def test_a_cancelled_build_leaves_nothing(context: Path, config: SandboxCo
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert not list(Path(config.store, "staging").iterdir())
+    assert begun(config) == []
 
 
 KILLED = """
@@ -579,11 +592,10 @@ async def test_what_a_killed_build_has_left_is_removed_by_the_next(
     assert await process.stdout.readline() == b"begun\n"
     process.kill()
     await process.wait()
-    staging = Path(config.store, "staging")
-    assert list(staging.iterdir())
+    assert begun(config) != []
     monkeypatch.setattr(store, "_tidied", set())
     await build("FROM debian:12\nRUN : after the killed one\n", context, config)
-    assert not list(staging.iterdir())
+    assert begun(config) == []
 
 
 async def test_what_another_process_builds_at_the_moment_is_left_alone(
@@ -592,14 +604,14 @@ async def test_what_another_process_builds_at_the_moment_is_left_alone(
     await build("FROM debian:12\n", context, config)
     layers = store.LayerStore(Builder(config)._runtime)
     async with layers.making("held") as staging:
-        folder = Path(config.store, staging)
-        folder.mkdir()
+        folder = layers.runtime.store / staging
+        folder.mkdir(parents=True)
         monkeypatch.setattr(store, "_tidied", set())
         await build("FROM debian:12\nRUN : beside a held one\n", context, config)
         assert folder.is_dir()
-        with free_lock(Path(config.store, "building")) as free:
+        with free_lock(layers.runtime.store / "building") as free:
             assert not free
-    with free_lock(Path(config.store, "building")) as free:
+    with free_lock(layers.runtime.store / "building") as free:
         assert free
 
 
@@ -625,14 +637,15 @@ async def test_a_base_is_configured(context: Path, config: SandboxConfig) -> Non
     config = config.model_copy(update={"bases": bases})
     built, _ = await build("FROM mine/tool\nRUN echo $TOOL >> /tool\n", context, config)
     assert await shown(built, config, "cat /tool; echo $TOOL") == "made\nyes\nyes"
-    built, _ = await build("FROM debian:12\nCOPY --from=mine/tool /tool /bin/tool\n", context, config)
-    assert await shown(built, config, "cat /bin/tool") == "made"
+    built, _ = await build("FROM debian:12\nCOPY --from=mine/tool /tool /opt/tool\n", context, config)
+    assert await shown(built, config, "cat /opt/tool") == "made"
 
 
+@root
 async def test_the_base_is_nearer_to_an_image_than_the_host(context: Path, config: SandboxConfig) -> None:
     built, _ = await build("FROM ubuntu:22.04\nRUN su nobody -s /bin/sh -c id > /id\n", context, config)
     assert "(nobody)" in await shown(built, config, "cat /id")
-    packages = await shown(built, config, "cat /usr/share/other-names/Packages; ls /etc/nsswitch.conf")
+    packages = await shown(built, config, "cat /var/lib/other-names/Packages; ls /etc/nsswitch.conf")
     assert "Package: netcat\n" in packages
     assert packages.endswith("/etc/nsswitch.conf")
 

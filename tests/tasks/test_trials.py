@@ -87,7 +87,7 @@ async def test_each_task_that_fails_is_a_row_with_its_reason(tmp_path: Path, wor
     reasons = {name: row.refused or "" for name, row in rows.items()}
     assert "task.toml:1 has agent = 3: it must be a table" in reasons["broken"]
     assert "Dockerfile line 2: RUN exit 7 failed with exit code 7: it printed nothing" in reasons["unbuilt"]
-    assert reasons["unbuilt"].endswith("(without a network: the task allows none)")
+    assert "(without a network: the task allows none" in reasons["unbuilt"]
     assert "unverified has no verdict" in reasons["unverified"]
     assert reasons["unverified"].endswith("last line: what is wrong)")
     assert "dead has an entry point that ended with status 1" in reasons["dead"]

@@ -75,6 +75,8 @@ class Launcher:
             getattr(self, f"_do_{request.pop('op')}")(number, fds, **request)
         except (InsideError, ValueError) as error:
             self._answer(number, error=str(error))
+        except OSError as error:  # no process or descriptor left, say: other sandboxes must not end with it
+            self._answer(number, error=f"the host refuses it: {error.strerror}")
         finally:
             for fd in fds:
                 os.close(fd)
@@ -97,7 +99,10 @@ class Launcher:
 
     def _heard(self, box: Box) -> bool:
         """The first process of a sandbox, or what should have become it, said something or is gone."""
-        said = box.hear()
+        try:
+            said = box.hear()
+        except OSError as error:
+            said = error.strerror
         if said is not None:
             self._selector.unregister(box.ready)
             box.close_ready()

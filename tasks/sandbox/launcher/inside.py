@@ -37,9 +37,14 @@ class InsideError(Exception):
 
 def enter(box: Box, action: Callable[[], None]) -> int:
     """Run `action` in a new process of the sandbox, in its control groups, and return its host PID. It
-    becomes a child of the launcher, which is the subreaper. Raises InsideError."""
+    becomes a child of the launcher, which is the subreaper. Raises InsideError, OSError."""
     said, say = os.pipe()
-    middle = os.fork()
+    try:
+        middle = os.fork()
+    except OSError:
+        os.close(said)
+        os.close(say)
+        raise
     if middle == 0:
         try:
             _join(box)
