@@ -32,7 +32,8 @@ from tasks.environments import Builder, Recipe
 from tasks.sandbox.base import Sandbox, SandboxError, SandboxLimits
 from tasks.sandbox.docker import DockerSandbox, DockerSpec, build
 from tasks.sandbox.image import Image
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 
 DOCKERFILE = """\
 FROM debian:12-slim

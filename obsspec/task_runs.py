@@ -49,6 +49,11 @@ def run_trials(
     worlds = Worlds(sandbox_config(config, settings))
     console = Console()
 
+    def write(rows: Sequence[Trial]) -> None:
+        """So that an end in between loses nothing."""
+        if json is not None:
+            json.write_text(json_.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
     async def run() -> list[Trial]:
         with _progress(console) as bar:
             line = bar.add_task("", total=len(ids))
@@ -62,13 +67,13 @@ def run_trials(
             ) as trials:  # closed on Ctrl-C too, so that its sandboxes end before the loop does
                 async for row in trials:
                     rows.append(row)
+                    write(rows)
                     bar.update(line, advance=1, description=_one_line(row.task))
         return rows
 
     found = {row.task: row for row in asyncio.run(run())}
     rows = [found[task_id] for task_id in ids]
-    if json is not None:
-        json.write_text(json_.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    write(rows)
     print_trials(console, rows, build_only)
     return rows
 

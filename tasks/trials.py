@@ -102,9 +102,12 @@ async def all_of(
     waiting = iter(ids)
 
     async def one(task_id: str) -> Trial:
-        if build_only:
-            return (await build(source, task_id, worlds, progress))[1]
-        return await run(source, task_id, worlds, agent, progress)
+        try:
+            if build_only:
+                return (await build(source, task_id, worlds, progress))[1]
+            return await run(source, task_id, worlds, agent, progress)
+        except Exception as defect:  # of ours: it costs this row, not the others
+            return Trial(task_id, refused=f"a defect of obsspec: {type(defect).__name__}: {defect}")
 
     running: set[asyncio.Task[Trial]] = set()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,10 +21,15 @@ from tasks.sandbox.base import Sandbox, SandboxError, SandboxLimits
 from tasks.sandbox.docker import DockerSandbox, task_image
 from tasks.sandbox.image import Image, ImageConfig
 from tasks.sandbox.local import LocalSandbox
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 from tasks.task import Task, TaskError
 from tasks.verifier import runner
 from tasks.verifier.needs import needs
+
+_MOST_TOOLS = 16
+_PROCESSES = 512
+"""Of a task with an environment of its own, at least: its services and tests have threads."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,12 @@ class Worlds:
     def __init__(self, config: SandboxConfig | None = None):
         self.config = config or SandboxConfig()
         self._builder = Builder(self.config)
-        self._tools: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._tools: OrderedDict[tuple[str, tuple[str, ...]], bytes] = OrderedDict()
+        """Last used last; of few sets of packages, for each may be large."""
         self._environments: dict[Path, tuple[object, Built]] = {}
         """By task folder, with the state of the folder that it was built from."""
-        self._lock = asyncio.Lock()
+        self._verifiable: dict[Path, bool] = {}
+        self._locks: dict[tuple[str, tuple[str, ...]], asyncio.Lock] = {}
 
     def sandbox(self, task: Task) -> Sandbox:
         """A sandbox that is not started yet; what its environment lacks is a SandboxError of `start`."""
@@ -56,9 +64,19 @@ class Worlds:
         if config.backend == "local":
             return LocalSandbox.for_task(task, config.limits(), trusted=True)
         if config.backend == "docker":
-            return DockerSandbox.for_task(task, self._limits(task), network=network, env=self._env(task))
+            try:
+                env = self._env(task)
+            except TaskError as error:
+                raise SandboxError(str(error)) from None
+            return DockerSandbox.for_task(task, self._limits(task), network=network, env=env)
         if is_built_in(task):
             return NamespaceSandbox(built_in(task, config.clock), self._limits(task), config.store)
+
+        return NamespaceSandbox(self._spec(task, network), self._limits(task), config.store)
+
+    def _spec(self, task: Task, network: bool) -> SandboxSpec:
+        """Of a task with an environment of its own."""
+        config = self.config
 
         async def image() -> Image:
             try:
@@ -78,7 +96,22 @@ class Worlds:
             network=network,
             clock=config.clock,
         )
-        return NamespaceSandbox(spec, self._limits(task), config.store)
+
+        async def is_verifiable() -> bool:
+            return await self._is_verifiable(task, spec)
+
+        return replace(spec, is_verifiable=is_verifiable)
+
+    async def _is_verifiable(self, task: Task, spec: SandboxSpec) -> bool:
+        """Whether the task has a verdict before any agent has worked; asked once."""
+        if task.path not in self._verifiable:
+            try:
+                async with NamespaceSandbox(spec, self._limits(task), self.config.store) as untouched:
+                    await untouched.verify(task)
+                self._verifiable[task.path] = True
+            except SandboxError:
+                self._verifiable[task.path] = False
+        return self._verifiable[task.path]
 
     async def prepare(self, task: Task, progress: Progress = lambda _: None) -> Prepared:
         """Build now what the task's sandboxes need. Raises TaskError, SandboxError."""
@@ -127,18 +160,22 @@ class Worlds:
             return None
         if not wanted.packages:
             return runner.programs()
-        async with self._lock:
-            key = (base_image, wanted.packages)
+        key = (base_image, wanted.packages)
+        async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._tools:
                 self._tools[key] = await self._pack_runner(task, *key, progress)
-            return self._tools[key]
+            self._tools.move_to_end(key)
+            tools = self._tools[key]
+            while len(self._tools) > _MOST_TOOLS:
+                self._tools.popitem(last=False)
+            return tools
 
     async def _pack_runner(
         self, task: Task, base_image: str, packages: tuple[str, ...], progress: Progress
     ) -> bytes:
         text = runner.dockerfile(base_image, packages)
         name = f"the test runner of {task.id}"
-        recipe = Recipe(name, text, "the Dockerfile of its test runner", task.tests)
+        recipe = Recipe(name, text, "the Dockerfile of its test runner", task.tests, task.allow_internet)
         try:
             image = (await self._builder.build(recipe, progress)).image
         except TaskError as error:
@@ -160,6 +197,7 @@ class Worlds:
             memory_mb=min(config.max_memory_mb, task.memory_mb or limits.memory_mb),
             disk_mb=disk_mb,
             file_mb=max(limits.file_mb, disk_mb),
+            processes=limits.processes if is_built_in(task) else max(limits.processes, _PROCESSES),
             cpus=min(filter(None, (config.cpus, task.cpus)), default=None),
         )
 

@@ -81,7 +81,9 @@ def determinism(
 
 
 def clean(
-    days: Annotated[float, typer.Option(min=0, help="Keep what was used since.")] = 14.0,
+    days: Annotated[
+        float, typer.Option(min=0, help="Keep what was used since, and in the last hour.")
+    ] = 14.0,
     config: Config = None,
     settings: Set = None,
 ) -> None:

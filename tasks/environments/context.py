@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tasks.environments.ignore import IgnoreRules
-from tasks.sandbox.archive import EPOCH
+from tasks.sandbox.archive import EPOCH, LARGEST
 
 
 class ContextError(Exception):
@@ -32,6 +32,7 @@ class Archive:
 
     def __init__(self, owner: Owner, chmod: int | None) -> None:
         self._owner, self._chmod = owner, chmod
+        self._left = LARGEST
         self._buffer = io.BytesIO()
         self._tar = tarfile.TarFile(fileobj=self._buffer, mode="w", format=tarfile.GNU_FORMAT)
 
@@ -44,6 +45,7 @@ class Archive:
             info.type, info.size = tarfile.REGTYPE, path.stat().st_size
         mode = 0o755 if info.isdir() or info.mode & 0o100 else 0o644
         self._own(info, mode)
+        self._take(info.size)
         if info.isreg():
             with path.open("rb") as file:
                 self._tar.addfile(info, file)
@@ -67,6 +69,7 @@ class Archive:
                         member.linkname = _within(member.linkname, below, path)
                     if member.issparse():
                         member.type = tarfile.REGTYPE
+                    self._take(member.size)
                     self._tar.addfile(member, source.extractfile(member) if member.isreg() else None)
         except (tarfile.TarError, EOFError, OSError) as error:
             raise ContextError(f"{path} cannot be unpacked: {error}") from None
@@ -74,6 +77,11 @@ class Archive:
     def data(self) -> bytes:
         self._tar.close()
         return self._buffer.getvalue()
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ContextError(f"its files are more than {LARGEST >> 20} MB, which are held in memory")
 
     def _own(self, info: tarfile.TarInfo, mode: int) -> None:
         info.mode = mode if self._chmod is None else self._chmod

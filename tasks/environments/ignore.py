@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-_TOKENS = re.compile(r"\*\*/?|\*|\?|\[\^?[^]]+\]|\\.|.", re.DOTALL)
+_LONGEST = 1000
+"""Parts of a rule that are looked at."""
 
 
 class IgnoreRules:
@@ -22,31 +23,33 @@ class IgnoreRules:
     def ignores(self, path: str) -> bool:
         """`path` is relative to the context, with slashes."""
         parts = path.split("/")
-        above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
         ignored = False
-        for keeps, pattern in self._rules:
-            if any(pattern.fullmatch(each) for each in above):
+        for keeps, rule in self._rules:
+            if _fits(rule, parts):
                 ignored = not keeps
         return ignored
 
 
-def _rule(line: str) -> tuple[bool, re.Pattern[str]]:
-    """Whether it keeps what it fits (`!`), and what it fits."""
+def _rule(line: str) -> tuple[bool, list[str]]:
+    """Whether it keeps what it fits (`!`), and the parts of what it fits."""
     keeps = line.startswith("!")
     pattern = os.path.normpath(line.removeprefix("!").strip()).strip("/")
-    return keeps, re.compile("".join(map(_regex, _TOKENS.findall(pattern))), re.DOTALL)
+    return keeps, pattern.split("/")[:_LONGEST]
 
 
-def _regex(token: str) -> str:
-    match token:
-        case "**/":
-            return "(?:.*/)?"
-        case "**":
-            return ".*"
-        case "*":
-            return "[^/]*"
-        case "?":
-            return "[^/]"
-    if token.startswith("[") and len(token) > 1:
-        return token
-    return re.escape(token[-1])
+def _fits(rule: list[str], parts: list[str]) -> bool:
+    """Whether a rule fits a path or a folder above it; linear in rule times path.
+
+    `reached` holds how many parts of the path the rule so far may have taken; `**` takes any number.
+    """
+    reached = {0}
+    for part in rule:
+        if part == "**":
+            reached = set(range(min(reached), len(parts) + 1))
+            continue
+        # Docker negates a set with ^, and `**` within a part is `*`.
+        one = part.replace("[^", "[!").replace("**", "*")
+        reached = {at + 1 for at in reached if at < len(parts) and fnmatchcase(parts[at], one)}
+        if not reached:
+            return False
+    return max(reached) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -12,8 +13,11 @@ from tasks.environments.context import Owner
 from tasks.environments.errors import reason, shortened
 from tasks.sandbox.base import ExecResult, SandboxError, SandboxLimits
 from tasks.sandbox.image import Image
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 
+_PATTERN = re.compile(rb"^Note, selecting '[^']*' for regex '([a-z0-9][a-z0-9.+-]*)'", re.MULTILINE)
+"""What apt-get says of a name that no package has, such as python3.10 on another release."""
 _SMALL_S = 60.0
 _OUTPUT_BYTES = 256 * 1024
 _SHOWN = 120
@@ -168,3 +172,6 @@ async def _run(step: RunProgram, sandbox: NamespaceSandbox, deadline: float) -> 
         raise StepFailed(f"{what} was not done within the task's build_timeout_sec")
     if result.exit_code != 0:
         raise StepFailed(f"{what} failed with exit code {result.exit_code}: {reason(result)}")
+    if (pattern := _PATTERN.search(result.stdout)) is not None:
+        name = pattern[1].decode(errors="replace")
+        raise StepFailed(f"{what}: there is no package {name} here, and apt-get took its name for a pattern")

@@ -20,6 +20,8 @@ from tasks.sandbox.base import SandboxError
 from tasks.sandbox.runtime import Runtime
 
 _STAGING = "staging"
+_IN_USE_S = 3600.0
+"""A layer that was used so lately may be in a sandbox that runs."""
 _tidied: set[Path] = set()
 """Stores in which this process has looked for what killed builds left."""
 
@@ -34,7 +36,8 @@ class LayerStore:
     runtime: Runtime
 
     def has(self, name: str) -> bool:
-        return (self.runtime.store / self.folder(name)).is_dir()
+        """It counts as used then."""
+        return self.use([self.folder(name)])
 
     def folder(self, name: str) -> str:
         """Of a finished layer, as an image names it."""
@@ -51,12 +54,14 @@ class LayerStore:
 
     async def clean(self, unused_s: float) -> int:
         """Remove the layers that nobody has used for so many seconds. Raises SandboxError."""
-        oldest = time.time() - unused_s
+        oldest = time.time() - max(unused_s, _IN_USE_S)
         layers = self.runtime.store / "layers"
         names = os.listdir(layers) if layers.is_dir() else []
-        old = [self.folder(name) for name in names if (layers / name).stat().st_mtime < oldest]
-        for folder in old:
-            await self.runtime.duty("remove", folder, targets=[folder])
+        old = [name for name in names if (layers / name).stat().st_mtime < oldest]
+        for name in old:  # out of the way first: what is left of a removal is no layer
+            going = f"{_STAGING}/{name}-{self.runtime.token()}"
+            await self.runtime.duty("keep", name, source=self.folder(name), target=going)
+            await self.runtime.duty("remove", going, targets=[going])
         return len(old)
 
     @asynccontextmanager

@@ -1,8 +1,8 @@
 """A way to the internet for one sandbox, and to nothing else: slirp4netns, a network stack in a process.
 
 The host's services stay out of reach, on its loopback (slirp4netns refuses that) and on its other addresses
-(routes to them lead nowhere); so do link-local addresses, where clouds give a machine its credentials. Nothing
-outside can open a connection to the sandbox.
+(routes to them lead nowhere); so do link-local addresses, where clouds give machines their credentials.
+Nothing outside can open a connection to the sandbox.
 """
 
 from __future__ import annotations

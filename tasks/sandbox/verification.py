@@ -31,6 +31,10 @@ _WITH_RUNNER = (
 )
 
 
+class Unverifiable(SandboxError):
+    """There is no verdict, because of the task or of what the agent did."""
+
+
 class Verifiable(Sandbox, Protocol):
     async def end_processes(self) -> None: ...
 
@@ -42,15 +46,31 @@ async def verify(
     task: Task,
     runner: Callable[[], Awaitable[bytes | None]] | None = None,
     variables: Mapping[str, str] | None = None,
+    is_verifiable: Callable[[], Awaitable[bool]] | None = None,
 ) -> float:
     """Reveal the tests, run them and return the reward in [0, 1]. Raises SandboxError.
 
     `runner` gives what stands in for a test runner that they would download, as tar bytes for `/`;
-    `variables` is what `${NAME}` in the task's own may name.
+    `variables` is what `${NAME}` in the task's own may name. Where there is no verdict, `is_verifiable` says
+    whether the task has one without the agent's work: then that work is worth 0, else it is the task's error.
     """
+    try:
+        return await _verify(sandbox, task, runner, variables or {})
+    except Unverifiable:
+        if is_verifiable is not None and await is_verifiable():
+            return 0.0
+        raise
+
+
+async def _verify(
+    sandbox: Verifiable,
+    task: Task,
+    runner: Callable[[], Awaitable[bytes | None]] | None,
+    variables: Mapping[str, str],
+) -> float:
     name = f"the sandbox of {task.id}"
     try:
-        env = resolve_env(task.verifier_env, variables or {})
+        env = resolve_env(task.verifier_env, variables)
     except TaskError as error:
         raise SandboxError(f"{name} cannot be verified: {error}") from None
     alone = task.ends_processes
@@ -59,7 +79,7 @@ async def verify(
     clear = _CLEAR.format(755 if alone else 777)
     cleared = await sandbox.run(["sh", "-c", clear], _CLEAR_TIMEOUT_S, user="root", cwd="/")
     if cleared.exit_code != 0:
-        raise SandboxError(f"{name} could not be prepared for its tests: {last_line(cleared)}")
+        raise Unverifiable(f"{name} could not be prepared for its tests: {last_line(cleared)}")
     await sandbox.upload(task.tests, TESTS, "root")
     argv = ["bash", f"{TESTS}/test.sh"]
     if runner is not None and (tools := await runner()) is not None:
@@ -80,12 +100,12 @@ async def verdict(sandbox: Sandbox, task: Task, result: ExecResult, logs: str = 
     # Killed perhaps by the agent's work, which may have written a verdict.
     reward = None if result.exit_code > 128 else await _reward(sandbox, logs)
     if not reward and (why := await _broken(sandbox, result)) is not None:
-        raise SandboxError(
+        raise Unverifiable(
             f"{name} was not verified, because its test runner could not run ({why}): let the task's "
             "Dockerfile install what tests/test.sh needs, or give the verifier a network (sandbox.network)"
         )
     if reward is None:
-        raise SandboxError(
+        raise Unverifiable(
             f"{name} has no verdict: tests/test.sh must write a number from 0 to 1 to {logs}/reward.txt "
             f"(exit code {result.exit_code}, last line: {last_line(result)})"
         )

@@ -15,7 +15,7 @@ from tasks.sandbox.docker import DockerSandbox, DockerSpec
 from tasks.sandbox.docker.container import Container
 from tasks.sandbox.docker.images import inspect
 from tasks.sandbox.local import LocalSandbox
-from tasks.sandbox.namespace import SandboxSpec
+from tasks.sandbox.spec import SandboxSpec
 
 FAKE = Path(__file__).with_name("fake_docker.py")
 IMAGE = os.environ.get("OBSSPEC_TEST_IMAGE", "debian:12-slim")

@@ -16,8 +16,9 @@ from tasks.sandbox.base import SandboxLimits
 from tasks.sandbox.host import host_base
 from tasks.sandbox.image import Image, ImageConfig
 from tasks.sandbox.launcher import places
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.sandbox.runtime import runtime
+from tasks.sandbox.spec import SandboxSpec
 
 settings.register_profile("tasks", deadline=None, derandomize=True)
 settings.load_profile("tasks")

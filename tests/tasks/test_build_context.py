@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -198,3 +199,38 @@ def test_ignored_files_are_not_in_the_context(folder: Path) -> None:
     assert list(packed(folder, ".")) == ["to/sub", "to/sub/d.txt", "to/sub/empty"]
     with pytest.raises(ContextError, match=r"a\.txt is not in"):
         packed(folder, "a.txt")
+
+
+def test_a_dockerignore_of_many_wildcards_is_read_at_once(tmp_path: Path) -> None:
+    (tmp_path / ".dockerignore").write_text("**/" * 12 + "x\n[z-a]*\n*a*a*a*a*a*a*b\n")
+    rules = IgnoreRules(tmp_path / ".dockerignore")
+    began = time.process_time()
+    assert not rules.ignores("/".join(["a" * 50] * 30))
+    assert rules.ignores("/".join(["a"] * 12) + "/x")
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "ignored"),
+    [
+        ("**/x", "x", True),
+        ("a/**", "a/b/c", True),
+        ("a/**/c", "a/c", True),
+        ("a/**/c", "a/b/d", False),
+        ("*.log", "deep/x.log", False),
+        ("**/*.log", "deep/x.log", True),
+        ("deep", "deep/x.log", True),
+        ("[^a]b", "ab", False),
+        ("[^a]b", "cb", True),
+    ],
+)
+def test_rules_of_a_dockerignore(tmp_path: Path, rule: str, path: str, ignored: bool) -> None:
+    (tmp_path / ".dockerignore").write_text(rule + "\n")
+    assert IgnoreRules(tmp_path / ".dockerignore").ignores(path) is ignored
+
+
+def test_a_context_that_memory_could_not_hold_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(20 << 30)
+    with pytest.raises(ContextError, match="its files are more than 1024 MB"):
+        Archive(Owner(), None).add(tmp_path / "big", "big")

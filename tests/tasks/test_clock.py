@@ -9,7 +9,8 @@ import pytest
 
 from tasks.sandbox import clock
 from tasks.sandbox.base import SandboxError
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 
 pytestmark = pytest.mark.skipif(
     not list(Path("/usr/lib").glob("**/faketime/libfaketime.so.1")), reason="libfaketime is not installed"

@@ -20,7 +20,8 @@ from tasks.environments.bases import normal
 from tasks.environments.locks import free_lock
 from tasks.sandbox import network
 from tasks.sandbox.base import SandboxError, SandboxLimits
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 from tasks.task import Task
 from tests.tasks.layers import shared_layers
 

@@ -18,7 +18,8 @@ import pytest
 from tasks.sandbox import runtime as runtimes
 from tasks.sandbox.archive import pack
 from tasks.sandbox.base import SandboxError
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 from tests.tasks.conftest import root_image
 from tests.tasks.escaping import bytes_of, ends, has_begun, python, works
 
@@ -154,7 +155,7 @@ async def test_an_upload_replaces_what_lies_in_its_way(
 
 
 async def test_writing_to_a_named_pipe_ends(world: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.sandbox.namespace.WRITE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("tasks.sandbox.files.WRITE_TIMEOUT_S", 0.3)
     await world.exec("mkfifo /tmp/fifo")
     with pytest.raises(SandboxError, match=r"could not write /tmp/fifo within 0.3 s"):
         await world.write("/tmp/fifo", b"x")
@@ -286,3 +287,10 @@ while True:
     await world.end_processes()
     await swapping
     await works(world)
+
+
+def test_a_folder_that_would_fill_the_memory_of_the_service_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(SandboxError, match="holds more than 1024 MB"):
+        pack(tmp_path, 0, 0)

@@ -17,7 +17,8 @@ import pytest
 from tasks.observation import canonical
 from tasks.sandbox import runtime as runtimes
 from tasks.sandbox.base import ExecResult, SandboxError, SandboxLimits
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 from tests.tasks.conftest import root_image
 from tests.tasks.escaping import ends, has_begun, python, works
 
@@ -66,7 +67,7 @@ async def test_a_bomb_of_many_users_is_contained(untouched: None) -> None:
     """Root inside may become anyone, and each user has a limit of its own: a group bounds them all."""
     limits = SandboxLimits(processes=32, command_timeout_s=10)
     async with NamespaceSandbox(SandboxSpec("world", image=await root_image()), limits) as world:
-        if not Path("/sys/fs/cgroup").is_dir() or not (world._groups and world._groups._folders):
+        if not Path("/sys/fs/cgroup").is_dir() or not (world._box and world._box.groups._folders):
             pytest.skip("this host lets us make no control group")
         code = """
 for user in range(1000, 1400):
@@ -102,7 +103,7 @@ async def test_a_full_sandbox_works_once_there_is_room(world: NamespaceSandbox) 
 
 
 async def test_memory_is_bounded_whatever_holds_it(world: NamespaceSandbox) -> None:
-    if not (world._groups and world._groups.bound_memory):
+    if not (world._box and world._box.groups.bound_memory):
         pytest.skip("this host lets us make no control group: only the limit of each process holds")
     code = """
 held = []

@@ -21,7 +21,8 @@ import pytest_asyncio
 from tasks.sandbox import network
 from tasks.sandbox import runtime as runtimes
 from tasks.sandbox.base import SandboxError, SandboxLimits
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 from tasks.task import Task
 from tests.tasks.conftest import root_image
 from tests.tasks.escaping import ends, python
@@ -97,7 +98,7 @@ async def test_with_a_network_loopback_services_of_the_host_stay_out_of_reach(
         assert b"tap0" in (await world.exec("cat /proc/net/dev")).stdout
         await python(world, code, 15)
         assert not reached.is_set()
-        for host in own_addresses():
+        for host in (*own_addresses(), "169.254.169.254"):
             if not host.startswith("127."):  # no server of ours listens there; nothing at all answers
                 attempt = f"import socket; print(socket.socket().connect_ex(({host!r}, 9)))"
                 result = await world.exec(f'python3 -c "{attempt}"')

@@ -290,6 +290,15 @@ DEFECTS: list[tuple[Callable[[Path], object], str]] = [
     (folder("environment/Dockerfile"), r"Dockerfile is not a file"),
     (link("instruction.md", "/etc/hostname"), r"instruction.md is a link that leaves the task directory"),
     (link("instruction.md", "instruction.md"), r"instruction.md cannot be read"),
+    (link("solution/solve.sh", "/etc/hostname"), r"solve.sh is a link that leaves the task directory"),
+    (
+        lambda path: (path / "environment/setup.sh").symlink_to("/etc/hostname"),
+        r"setup.sh is a link that leaves the task directory",
+    ),
+    (
+        lambda path: (path / "environment/files").symlink_to("/etc"),
+        r"environment/files is a link that leaves the task directory",
+    ),
     (lambda path: (path / "instruction.md").write_bytes(b"\xff"), r"instruction.md is not UTF-8"),
     (toml("= 3"), r"task.toml:1 is not valid TOML \(Invalid statement\)"),
     (toml("a = " + "[" * 100_000), r"task.toml is not valid TOML \(it is nested too deeply\)"),

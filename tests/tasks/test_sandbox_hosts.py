@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import resource
 import select
 import shutil
 import signal
@@ -21,8 +22,9 @@ import pytest_asyncio
 from tasks.sandbox import runtime as runtimes
 from tasks.sandbox.base import SandboxError
 from tasks.sandbox.launcher import identity
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.sandbox.runtime import Runtime
+from tasks.sandbox.spec import SandboxSpec
 
 REPOSITORY = Path(__file__).parents[2]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
@@ -105,6 +107,19 @@ async def test_many_sandboxes_at_once_have_their_own_descriptors() -> None:
         await asyncio.gather(*(sandbox.stop() for sandbox in sandboxes))
 
 
+@as_root
+async def test_a_host_without_room_for_a_process_costs_no_sandbox(own_runtime: Runtime) -> None:
+    async with NamespaceSandbox(SandboxSpec()) as sandbox:
+        launcher = process_of(own_runtime)
+        limits = resource.prlimit(launcher, resource.RLIMIT_NPROC)
+        resource.prlimit(launcher, resource.RLIMIT_NPROC, (1, limits[1]))
+        for operation in (sandbox.run(["true"], 5), sandbox.snapshot()):
+            with pytest.raises(SandboxError, match="the host refuses it"):
+                await operation
+        resource.prlimit(launcher, resource.RLIMIT_NPROC, limits)
+        assert (await sandbox.exec("echo still here")).stdout == b"still here\n"
+
+
 async def test_a_launcher_that_dies_takes_its_sandboxes_along(own_runtime: Runtime) -> None:
     sandbox = NamespaceSandbox(SandboxSpec("orphan"))
     await sandbox.start()
@@ -130,7 +145,8 @@ async def test_a_launcher_that_dies_takes_its_sandboxes_along(own_runtime: Runti
 
 SCRIPT = """
 import asyncio
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 
 async def main():
     async with NamespaceSandbox(SandboxSpec()) as sandbox:
@@ -205,7 +221,7 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-NEEDED = ("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection")
+NEEDED = ("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection", "psutil")
 """Packages that other users find in no place of their own."""
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from tasks.sandbox.base import SandboxError
 from tasks.sandbox.launcher.identity import FIRST_HOST_ID
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 
 REPOSITORY = Path(__file__).parents[2]
 

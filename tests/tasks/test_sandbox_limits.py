@@ -11,12 +11,13 @@ import pytest
 
 from tasks.config import SandboxConfig
 from tasks.sandbox.base import SandboxLimits
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 
 
 def is_bound_together(sandbox: NamespaceSandbox) -> bool:
-    assert sandbox._groups is not None
-    return sandbox._groups.bound_memory
+    assert sandbox._box is not None
+    return sandbox._box.groups.bound_memory
 
 
 async def works(sandbox: NamespaceSandbox) -> bool:
@@ -139,7 +140,7 @@ async def test_other_resources_are_bounded(sandbox: NamespaceSandbox) -> None:
     assert result.stdout.split() == [b"0", b"1024", b"64", b"65536", b"0022"]
     memory = b"unlimited\n" if is_bound_together(sandbox) else b"524288\n"
     assert (await sandbox.exec("ulimit -v")).stdout == memory
-    for option in ("-c 10", "-n 2000", "-u 1000", "-f 1000000"):
+    for option in ("-c 10", "-n 100000", "-u 1000", "-f 1000000"):
         assert (await sandbox.exec(f"ulimit {option}")).exit_code == 1, option
 
 

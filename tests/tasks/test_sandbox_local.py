@@ -12,7 +12,7 @@ import pytest_asyncio
 from tasks.sandbox.base import SandboxError
 from tasks.sandbox.image import Base, Image
 from tasks.sandbox.local import LocalSandbox
-from tasks.sandbox.namespace import SandboxSpec
+from tasks.sandbox.spec import SandboxSpec
 from tasks.task import Task
 
 

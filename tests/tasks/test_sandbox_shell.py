@@ -10,8 +10,9 @@ import asyncio
 import pytest
 
 from tasks.sandbox.base import ExecResult, SandboxError, SandboxLimits
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.sandbox.runtime import runtime
+from tasks.sandbox.spec import SandboxSpec
 
 
 async def out(sandbox: NamespaceSandbox, command: str, timeout_s: float | None = None) -> str:

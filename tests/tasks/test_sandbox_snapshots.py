@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tasks.sandbox.base import SandboxError, SandboxLimits, Snapshot
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.sandbox.runtime import runtime
+from tasks.sandbox.spec import SandboxSpec
 
 TREE = """cd / && find work tmp home -printf '%p %y %m %u %g %l %TY-%Tm-%Td\\n' | sort
 find work tmp home -type f -printf '%p %n %s\\n' | sort; cat work/*.txt"""

@@ -13,7 +13,8 @@ import pytest
 
 from tasks.config import BuildConfig, SandboxConfig
 from tasks.sandbox.base import SandboxError
-from tasks.sandbox.namespace import NamespaceSandbox, SandboxSpec
+from tasks.sandbox.namespace import NamespaceSandbox
+from tasks.sandbox.spec import SandboxSpec
 from tasks.task import Task
 from tasks.verifier import runner
 from tasks.worlds import Worlds
@@ -225,3 +226,34 @@ async def test_worlds_give_the_stand_ins_to_tasks_that_fetch_a_runner(
     (task.tests / "test.sh").unlink()
     with pytest.raises(SandboxError, match=r"test\.sh cannot be read: No such file"):
         await worlds.prepare(task)
+
+
+@pytest.mark.parametrize("verifiable", [True, False])
+@pytest.mark.parametrize("script", ["true", "kill -9 $$", "/tests/missing-runner; exit 127"])
+async def test_what_only_the_agents_work_prevents_is_worth_0(
+    task: Task, script: str, verifiable: bool
+) -> None:
+    """Else a policy could turn a reward of 0 into an error, which costs it nothing."""
+    asked = []
+
+    async def is_verifiable() -> bool:
+        asked.append(task.id)
+        return verifiable
+
+    (task.tests / "test.sh").write_text(script)
+    async with NamespaceSandbox(SandboxSpec(task.id, is_verifiable=is_verifiable)) as sandbox:
+        if verifiable:
+            assert await sandbox.verify(task) == 0.0
+        else:
+            with pytest.raises(SandboxError, match="the/task"):
+                await sandbox.verify(task)
+    assert asked == [task.id]
+
+
+async def test_a_verdict_of_the_tests_asks_nothing_more(task: Task) -> None:
+    async def is_verifiable() -> bool:
+        raise AssertionError("not asked")
+
+    (task.tests / "test.sh").write_text(f"echo 0 > {LOGS}/reward.txt")
+    async with NamespaceSandbox(SandboxSpec(task.id, is_verifiable=is_verifiable)) as sandbox:
+        assert await sandbox.verify(task) == 0.0

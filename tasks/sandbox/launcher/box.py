@@ -27,6 +27,8 @@ _HIDDEN_IN_PROC = ("kcore", "keys", "key-users", "timer_list", "latency_stats", 
 _INODES_PER_MB = 256
 """Files have 4 kB on the average at least; small ones take memory beyond their size."""
 _LONGEST_COMPLAINT = 64 * 1024
+_MOST_OF_USER = {"max_user_namespaces": "0", "max_inotify_instances": "32"}
+"""What the host bounds for each user: one sandbox may not take what all need."""
 _CAPABILITY_OF_FIRST = "CAP_WAKE_ALARM"
 """Good for nothing but this: no process may trace or read one that has a capability more."""
 
@@ -164,7 +166,8 @@ class Box:
         os.read(go, 1)
         os.dup2(ready, 2)
         if id_map.has_users:
-            Path("/proc/sys/user/max_user_namespaces").write_text("0")
+            for name, most in _MOST_OF_USER.items():
+                Path("/proc/sys/user", name).write_text(most)
         merged = f"{self.folder}/merged"
         self._mount_overlay("root", merged)
         if self.spec.host_usr:

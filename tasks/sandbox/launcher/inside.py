@@ -108,7 +108,7 @@ class Program:
     cwd: str
     user: str
     """`name`, `uid`, and either with `:group`."""
-    limits: dict[str, int]
+    limits: dict[str, tuple[int, int]]
     """Soft and hard limit by the name of the resource."""
     numbers: list[int]
     """Which descriptors it has, in the order in which they were sent."""
@@ -130,7 +130,7 @@ class Program:
                 os.write(2, f"{self._culprit(error)}: not found in the sandbox\n".encode())
             except OSError as error:
                 os.write(2, f"{self._culprit(error)}: {error.strerror}\n".encode())
-            except AccountError as error:
+            except (AccountError, ValueError) as error:
                 os.write(2, f"{error}\n".encode())
         finally:
             os._exit(status)
@@ -159,8 +159,11 @@ class Program:
         linux.be_unreadable()
         env.setdefault("HOME", "/")
         os.chdir(self.cwd)
-        for name, value in self.limits.items():
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+        for name, wanted in self.limits.items():
+            kind = getattr(resource, f"RLIMIT_{name}")
+            most = resource.getrlimit(kind)[1]  # which we may not raise
+            bound = [value if most == resource.RLIM_INFINITY else min(value, most) for value in wanted]
+            resource.setrlimit(kind, (bound[0], bound[1]))
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -37,9 +37,10 @@ from tasks.sandbox.base import (
 from tasks.sandbox.channel import Output
 from tasks.sandbox.host import AGENT
 from tasks.sandbox.local import process
-from tasks.sandbox.namespace import SETUP_TIMEOUT_S, SandboxSpec
+from tasks.sandbox.namespace import SETUP_TIMEOUT_S
 from tasks.sandbox.programs import ARGV, SHELL
 from tasks.sandbox.shell import TIMEOUT_EXIT_CODE, Host, Process, Shell, clock_ticks
+from tasks.sandbox.spec import SandboxSpec
 from tasks.task import Task
 
 _ABSOLUTE = re.compile(r"(?<![\w.}-])/(tests|logs|work)(?![\w-])")
