@@ -67,7 +67,7 @@ class SandboxConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     memory_mb: int = Field(512, ge=64)
-    """Address space of each process and, where the host allows control groups, memory of all together."""
+    """Memory of all processes together where the host allows control groups, else of each."""
     processes: int = Field(64, ge=8)
     """Processes and threads at a time."""
     output_bytes: int = Field(64 * 1024, ge=1024)
