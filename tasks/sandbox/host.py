@@ -24,7 +24,7 @@ from tasks.sandbox.tree import Tree, packed
 UID = 1000
 WORK = "/work"
 HOME = "/home/agent"
-_VERSION = "2"
+_VERSION = "3"
 """Of what this module makes; part of the names."""
 
 _DATE = "2026-01-01T00:00:00+0000"
@@ -77,6 +77,12 @@ _PRIVATE = (
     "/etc/fstab",
 )
 """In packages' lists, but what they hold says something of this host."""
+_KEEP_NO_PACKAGES = """\
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb /var/cache/apt/archives/partial/*.deb || true"; };
+"""
+"""As in Docker's images: apt-get leaves no packages and no indexes of them in a layer."""
 _SOURCES = ("src", "local/src")
 """Below /usr, where containers often keep their application, task directories included."""
 _FOLDERS = {
@@ -168,6 +174,7 @@ def _write_base(tree: Tree) -> None:
     for name in ("dot.bashrc", "dot.profile"):
         tree.copy(f"/usr/share/base-files/{name}", f"root/root/{name.removeprefix('dot')}")
     tree.text("root/etc/apt/sources.list", _sources())
+    tree.text("root/etc/apt/apt.conf.d/docker-clean", _KEEP_NO_PACKAGES)
     for path in _of_packages():
         tree.copy(path, f"root{path}")
     tree.folder("usr")
