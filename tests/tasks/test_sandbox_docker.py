@@ -147,7 +147,8 @@ async def test_nothing_is_left_behind(state: Path) -> None:
 
 async def test_a_cancelled_start_leaves_nothing_behind(state: Path) -> None:
     for steps in range(1, 400, 57):
-        starting = asyncio.ensure_future(DockerSandbox(DockerSpec("fake")).start())
+        sandbox = DockerSandbox(DockerSpec("fake"))
+        starting = asyncio.ensure_future(sandbox.start())
         for _ in range(steps):
             await asyncio.sleep(0.001)
         starting.cancel()
@@ -157,6 +158,7 @@ async def test_a_cancelled_start_leaves_nothing_behind(state: Path) -> None:
             break
     stopped = {path.stem for path in (state / "containers").glob("*.json")}
     assert len(stopped) == (0 if starting.cancelled() else 1)
+    await sandbox.stop()
 
 
 async def test_a_snapshot_without_the_volumes_is_refused(state: Path) -> None:
