@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from tasks.config import SandboxConfig
@@ -70,8 +69,7 @@ class Worlds:
                 raise SandboxError(str(error)) from None
             return DockerSandbox.for_task(task, self._limits(task), network=network, env=env)
         if is_built_in(task):
-            return NamespaceSandbox(built_in(task, config.clock), self._limits(task), config.store)
-
+            return NamespaceSandbox.for_task(task, self._limits(task), config.store, config.clock)
         return NamespaceSandbox(self._spec(task, network), self._limits(task), config.store)
 
     def _spec(self, task: Task, network: bool) -> SandboxSpec:
@@ -200,11 +198,6 @@ class Worlds:
             processes=limits.processes if is_built_in(task) else max(limits.processes, _PROCESSES),
             cpus=min(filter(None, (config.cpus, task.cpus)), default=None),
         )
-
-
-def built_in(task: Task, clock: datetime | None = None) -> SandboxSpec:
-    """What a sandbox of a built-in task starts with."""
-    return SandboxSpec(task.id, task.files, task.setup, clock=clock)
 
 
 def _state(folder: Path) -> object:

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from tasks.sandbox import clock, files, services, verification
 from tasks.sandbox.archive import pack
 from tasks.sandbox.base import (
-    UNREADABLE,
     ExecResult,
     OutputListener,
     SandboxError,
@@ -31,6 +30,7 @@ from tasks.sandbox.base import (
 )
 from tasks.sandbox.box import Box
 from tasks.sandbox.channel import Output
+from tasks.sandbox.commands import ShellSandbox
 from tasks.sandbox.host import agent_image
 from tasks.sandbox.image import Image
 from tasks.sandbox.programs import ARGV, SHELL
@@ -39,19 +39,16 @@ from tasks.sandbox.shell import TIMEOUT_EXIT_CODE, Host, Process, Shell, clock_t
 from tasks.sandbox.spec import SandboxSpec
 from tasks.task import Task
 
-SETUP_TIMEOUT_S = 60.0
 
-
-class NamespaceSandbox:
+class NamespaceSandbox(ShellSandbox):
     """One private world; see `tasks.sandbox.base.Sandbox` for the protocol."""
 
     def __init__(
         self, spec: SandboxSpec, limits: SandboxLimits | None = None, store: Path | None = None
     ) -> None:
+        super().__init__(spec.name, limits or SandboxLimits())
         self.spec = spec
-        self.limits = limits or SandboxLimits()
         self._store = store
-        self._lock = asyncio.Lock()
         self._box: Box | None = None
         self._shell: Shell | None = None
         self._snapshots: dict[Snapshot, tuple[str, ...]] = {}
@@ -60,20 +57,18 @@ class NamespaceSandbox:
 
     @classmethod
     def for_task(
-        cls, task: Task, limits: SandboxLimits | None = None, store: Path | None = None
+        cls,
+        task: Task,
+        limits: SandboxLimits | None = None,
+        store: Path | None = None,
+        clock_start: datetime | None = None,
     ) -> NamespaceSandbox:
-        """A sandbox with the task's files; the task may ask for less memory than `limits`, not more."""
+        """A sandbox with a built-in task's files; it may ask for less memory than `limits`, not more."""
         limits = limits or SandboxLimits()
         memory_mb = min(limits.memory_mb, task.memory_mb or limits.memory_mb)
         files = task.files if task.files.is_dir() else None
-        return cls(SandboxSpec(task.id, files, task.setup), replace(limits, memory_mb=memory_mb), store)
-
-    async def __aenter__(self) -> NamespaceSandbox:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        spec = SandboxSpec(task.id, files, task.setup, clock=clock_start)
+        return cls(spec, replace(limits, memory_mb=memory_mb), store)
 
     @property
     def first_pid(self) -> int | None:
@@ -107,13 +102,6 @@ class NamespaceSandbox:
         except BaseException:
             await asyncio.shield(self.stop())
             raise
-
-    async def exec(
-        self, command: str, timeout_s: float | None = None, on_output: OutputListener | None = None
-    ) -> ExecResult:
-        """Run a command; see the protocol. Raises SandboxError when the sandbox itself is gone."""
-        limit = self.limits.command_timeout_s
-        return await self._exec(command, limit if timeout_s is None else min(timeout_s, limit), on_output)
 
     async def run(
         self,
@@ -241,21 +229,6 @@ class NamespaceSandbox:
 
         return Shell(Host(spawn, box.kill, box.error), cwd, self.limits.output_bytes)
 
-    async def _run_setup(self, script: Path) -> None:
-        result = await self._exec(f"bash -c {shlex.quote(script.read_text())}", SETUP_TIMEOUT_S)
-        if result.exit_code != 0:
-            raise self._error(
-                f"failed in {script} with exit code {result.exit_code}: {verification.last_line(result)}"
-            )
-
-    async def _exec(
-        self, command: str, timeout_s: float, on_output: OutputListener | None = None
-    ) -> ExecResult:
-        if UNREADABLE.search(command):
-            raise ValueError("a command cannot contain a NUL character or a lone surrogate; remove it")
-        async with self._lock:
-            return await self._running()[1].run(command, timeout_s, on_output)
-
     def _running_box(self) -> Box:
         if self._box is None:
             raise self._error("is not running")
@@ -267,5 +240,5 @@ class NamespaceSandbox:
             raise self._error("is not running")
         return box, self._shell
 
-    def _error(self, text: str) -> SandboxError:
-        return SandboxError(f"the sandbox of {self.spec.name} {text}")
+    def _running_shell(self) -> Shell:
+        return self._running()[1]

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shlex
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,13 +27,13 @@ from typing import ClassVar
 from tasks.sandbox import verification
 from tasks.sandbox.archive import pack
 from tasks.sandbox.base import (
-    UNREADABLE,
     ExecResult,
     OutputListener,
     SandboxError,
     SandboxLimits,
     Snapshot,
 )
+from tasks.sandbox.commands import ShellSandbox
 from tasks.sandbox.docker import images, owner
 from tasks.sandbox.docker.client import call
 from tasks.sandbox.docker.container import Container
@@ -47,7 +46,6 @@ from tasks.sandbox.image import FIXED_ENVIRONMENT
 from tasks.sandbox.shell import TIMEOUT_EXIT_CODE
 from tasks.task import Task
 
-SETUP_TIMEOUT_S = 60.0
 _LAST_WORDS_S = 5.0
 _WRITE = 'mkdir -p -- "$(dirname -- "$1")" && cat >"$1" && chmod "$2" -- "$1"'
 
@@ -73,15 +71,14 @@ class DockerSpec:
     """Gives what stands in for the test runner, as tar bytes (see `tasks.verifier.runner`)."""
 
 
-class DockerSandbox:
+class DockerSandbox(ShellSandbox):
     """One private world; see `tasks.sandbox.base.Sandbox` for the protocol."""
 
     _swept: ClassVar[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
 
     def __init__(self, spec: DockerSpec, limits: SandboxLimits | None = None) -> None:
+        super().__init__(spec.name, limits or SandboxLimits())
         self.spec = spec
-        self.limits = limits or SandboxLimits()
-        self._lock = asyncio.Lock()
         self._image = DockerImage()
         self._container = Container(self._error)
         self._shell: DockerShell | None = None
@@ -115,13 +112,6 @@ class DockerSandbox:
         )
         return cls(spec, replace(limits, memory_mb=memory_mb))
 
-    async def __aenter__(self) -> DockerSandbox:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
     async def start(self) -> None:
         """Make the container, copy the files, run the setup script. Raises SandboxError."""
         if self._image.name or self._stopped:
@@ -141,13 +131,6 @@ class DockerSandbox:
             await asyncio.shield(self.stop())
             raise
 
-    async def exec(
-        self, command: str, timeout_s: float | None = None, on_output: OutputListener | None = None
-    ) -> ExecResult:
-        """Run a command; see the protocol. Raises SandboxError when the container itself is gone."""
-        limit = self.limits.command_timeout_s
-        return await self._exec(command, limit if timeout_s is None else min(timeout_s, limit), on_output)
-
     async def run(
         self,
         argv: Sequence[str],
@@ -158,7 +141,7 @@ class DockerSandbox:
         cwd: str | None = None,
         on_output: OutputListener | None = None,
     ) -> ExecResult:
-        self._running()
+        self._running_shell()
         stdout = Kept(self.limits.output_bytes, on_output and (lambda data: on_output("stdout", data)))
         stderr = Kept(self.limits.output_bytes, on_output and (lambda data: on_output("stderr", data)))
         loop = asyncio.get_running_loop()
@@ -182,11 +165,11 @@ class DockerSandbox:
 
     async def read(self, path: str) -> bytes:
         """See the protocol. What lies on a mount, as in /dev/shm and /proc, is not found."""
-        self._running()
+        self._running_shell()
         return await self._container.read(os.path.join(self._workdir, path))
 
     async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        self._running()
+        self._running_shell()
         options = (
             "--interactive",
             f"--user={self._user}",
@@ -197,13 +180,13 @@ class DockerSandbox:
         await self._container.duty(f"could not write {path}", "exec", *options, *script, stdin=data)
 
     async def upload(self, folder: Path, target: str, owner: str | None = None) -> None:
-        self._running()
+        self._running_shell()
         ids = await self._container.ids(owner or self._user)
         await self.extract(await asyncio.to_thread(pack, folder, *ids), target)
 
     async def extract(self, archive: bytes, target: str) -> None:
         """Unpack tar bytes, with the owners and modes that they name, into a folder."""
-        self._running()
+        self._running_shell()
         duty, name = self._container.duty, self._container.name
         target = os.path.join(self._workdir, target)
         await duty(f"could not make {target}", "exec", "--user=0", name, "mkdir", "-p", "--", target)
@@ -212,7 +195,7 @@ class DockerSandbox:
     async def snapshot(self) -> Snapshot:
         """See the protocol. Raises SandboxError where the image has volumes, which no snapshot holds."""
         async with self._lock:
-            shell = self._running()
+            shell = self._running_shell()
             if self._image.volumes:
                 raise self._error(f"has volumes ({', '.join(self._image.volumes)}), which no snapshot holds")
             name = f"obsspec-snapshot:{secrets.token_hex(16)}"
@@ -224,7 +207,7 @@ class DockerSandbox:
         if snapshot not in self._snapshots:
             raise self._error("has no such snapshot: a snapshot is of one sandbox, until it is stopped")
         async with self._lock:
-            await self._running().close()
+            await self._running_shell().close()
             await self._container.remove()
             self._container = Container(self._error)
             await self._launch(snapshot.name)
@@ -238,7 +221,7 @@ class DockerSandbox:
     async def end_processes(self) -> None:
         """Kill all that runs but the entry point and its own; the next command finds a fresh shell."""
         async with self._lock:
-            shell = self._running()
+            shell = self._running_shell()
             await self._container.kill(0, self._began)
             await shell.end()
 
@@ -288,21 +271,6 @@ class DockerSandbox:
         await program.close()
         await asyncio.wait([over])
 
-    async def _run_setup(self, script: Path) -> None:
-        result = await self._exec(f"bash -c {shlex.quote(script.read_text())}", SETUP_TIMEOUT_S)
-        if result.exit_code != 0:
-            raise self._error(
-                f"failed in {script} with exit code {result.exit_code}: {verification.last_line(result)}"
-            )
-
-    async def _exec(
-        self, command: str, timeout_s: float, on_output: OutputListener | None = None
-    ) -> ExecResult:
-        if UNREADABLE.search(command):
-            raise ValueError("a command cannot contain a NUL character or a lone surrogate; remove it")
-        async with self._lock:
-            return await self._running().run(command, timeout_s, on_output)
-
     @property
     def _user(self) -> str:
         return self.spec.user or self._image.user
@@ -311,10 +279,7 @@ class DockerSandbox:
     def _workdir(self) -> str:
         return self.spec.workdir or self._image.workdir
 
-    def _running(self) -> DockerShell:
+    def _running_shell(self) -> DockerShell:
         if self._shell is None:
             raise self._error("is not running")
         return self._shell
-
-    def _error(self, text: str) -> SandboxError:
-        return SandboxError(f"the sandbox of {self.spec.name} {text}")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shlex
 import shutil
 import stat
 import tarfile
@@ -27,17 +26,15 @@ from tasks.sandbox import verification
 from tasks.sandbox.archive import pack
 from tasks.sandbox.base import (
     LARGEST_READ,
-    UNREADABLE,
     ExecResult,
     OutputListener,
-    SandboxError,
     SandboxLimits,
     Snapshot,
 )
 from tasks.sandbox.channel import Output
+from tasks.sandbox.commands import ShellSandbox
 from tasks.sandbox.host import AGENT
 from tasks.sandbox.local import process
-from tasks.sandbox.namespace import SETUP_TIMEOUT_S
 from tasks.sandbox.programs import ARGV, SHELL
 from tasks.sandbox.shell import TIMEOUT_EXIT_CODE, Host, Process, Shell, clock_ticks
 from tasks.sandbox.spec import SandboxSpec
@@ -47,15 +44,15 @@ _ABSOLUTE = re.compile(r"(?<![\w.}-])/(tests|logs|work)(?![\w-])")
 """Paths that every other sandbox has and this one lacks; `${TESTS:-/tests}`, which works in both, is none."""
 
 
-class LocalSandbox:
+class LocalSandbox(ShellSandbox):
     """Commands in a temporary folder of the host; see `tasks.sandbox.base.Sandbox` for the protocol."""
 
     def __init__(
         self, spec: SandboxSpec, limits: SandboxLimits | None = None, *, trusted: bool = False
     ) -> None:
         """Raises SandboxError unless the caller says that the code is trusted."""
+        super().__init__(spec.name, limits or SandboxLimits())
         self.spec = spec
-        self.limits = limits or SandboxLimits()
         if not trusted:
             raise self._error(
                 "would be local, which isolates nothing: say trusted=True for code that may do what you may "
@@ -65,7 +62,6 @@ class LocalSandbox:
             raise self._error("is local and has no image: use the namespace or docker sandbox")
         self.folder = ""
         """On the host; the work folder and HOME of every command."""
-        self._lock = asyncio.Lock()
         self._shell: Shell | None = None
         self._programs: set[int] = set()
         self._leaders: list[process.Process] = []
@@ -79,13 +75,6 @@ class LocalSandbox:
         """A sandbox with the task's files; its Dockerfile is not run."""
         files = task.files if task.files.is_dir() else None
         return cls(SandboxSpec(task.id, files, task.setup), limits, trusted=trusted)
-
-    async def __aenter__(self) -> LocalSandbox:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Make the folder, copy the files, run the setup script. Raises SandboxError."""
@@ -103,12 +92,6 @@ class LocalSandbox:
             await asyncio.shield(self.stop())
             raise
 
-    async def exec(
-        self, command: str, timeout_s: float | None = None, on_output: OutputListener | None = None
-    ) -> ExecResult:
-        limit = self.limits.command_timeout_s
-        return await self._exec(command, limit if timeout_s is None else min(timeout_s, limit), on_output)
-
     async def run(
         self,
         argv: Sequence[str],
@@ -119,7 +102,7 @@ class LocalSandbox:
         cwd: str | None = None,
         on_output: OutputListener | None = None,
     ) -> ExecResult:
-        self._running()
+        self._running_shell()
         if user is not None:
             raise self._error(f"is local and cannot run as {user}: use the namespace or docker sandbox")
         loop = asyncio.get_running_loop()
@@ -151,11 +134,11 @@ class LocalSandbox:
 
     async def read(self, path: str) -> bytes:
         """A relative path is one below the work folder."""
-        self._running()
+        self._running_shell()
         return await asyncio.to_thread(_read, self._path(path))
 
     async def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        self._running()
+        self._running_shell()
         file = Path(self._path(path))
         try:
             await asyncio.to_thread(_write, file, data, mode)
@@ -175,7 +158,7 @@ class LocalSandbox:
 
     async def snapshot(self) -> Snapshot:
         async with self._lock:
-            shell = self._running()
+            shell = self._running_shell()
             folder = tempfile.mkdtemp(prefix="obsspec-snapshot-")
             self._snapshots.append(Snapshot(folder, shell.cwd))
             await self._copy(self.folder, folder)
@@ -185,7 +168,7 @@ class LocalSandbox:
         if snapshot not in self._snapshots:
             raise self._error("has no such snapshot: a snapshot is of one sandbox, until it is stopped")
         async with self._lock:
-            self._running().close()
+            self._running_shell().close()
             await self._kill(None, -1)
             await asyncio.to_thread(_clear, self.folder)
             await self._copy(snapshot.name, self.folder)
@@ -198,7 +181,7 @@ class LocalSandbox:
         Raises SandboxError for tests that name the fixed folders of the other sandboxes, whose verdict would
         mean nothing here, and as `tasks.sandbox.verification` does.
         """
-        self._running()
+        self._running_shell()
         if (found := await asyncio.to_thread(_fixed_folder, task.tests)) is not None:
             raise self._error(
                 f"is local and cannot be verified: {found}, which is not there; write ${{TESTS:-/tests}}, "
@@ -215,7 +198,7 @@ class LocalSandbox:
     async def end_processes(self) -> None:
         """Kill all that runs; the next command finds a fresh shell."""
         async with self._lock:
-            shell = self._running()
+            shell = self._running_shell()
             await self._kill(None, -1)
             await shell.end()
 
@@ -267,31 +250,13 @@ class LocalSandbox:
         if await copying.wait() != 0:
             raise self._error(f"could not copy its folder {source} to {target}: is the disk full?")
 
-    async def _run_setup(self, script: Path) -> None:
-        result = await self._exec(f"bash -c {shlex.quote(script.read_text())}", SETUP_TIMEOUT_S)
-        if result.exit_code != 0:
-            raise self._error(
-                f"failed in {script} with exit code {result.exit_code}: {verification.last_line(result)}"
-            )
-
-    async def _exec(
-        self, command: str, timeout_s: float, on_output: OutputListener | None = None
-    ) -> ExecResult:
-        if UNREADABLE.search(command):
-            raise ValueError("a command cannot contain a NUL character or a lone surrogate; remove it")
-        async with self._lock:
-            return await self._running().run(command, timeout_s, on_output)
-
     def _path(self, path: str) -> str:
         return os.path.join(self.folder, path)
 
-    def _running(self) -> Shell:
+    def _running_shell(self) -> Shell:
         if self._shell is None:
             raise self._error("is not running")
         return self._shell
-
-    def _error(self, text: str) -> SandboxError:
-        return SandboxError(f"the sandbox of {self.spec.name} {text}")
 
 
 def _read(path: str) -> bytes:
