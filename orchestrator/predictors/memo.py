@@ -1,8 +1,9 @@
-"""Observations already seen in the same environment after the same commands; they cost nothing.
+"""Observations already seen of the same command in the same environment; they cost nothing.
 
 `memo/exact`: after exactly the same commands. `memo/effects`: after the same commands but for those that
-only read. Rollouts of a group often run the same commands at the same time, so an observation may also
-come from another rollout while this one's tool still runs.
+only read. `memo/command`, where neither knows any: whatever the commands before; how far that holds is for
+the governor to learn. Rollouts of a group often run the same commands at the same time, so an observation
+may also come from another rollout while this one's tool still runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.predictors.base import Candidate, PredictionContext, Predictor, PredictorTools, TokenMeter
 
-_Key = tuple[str, ...] | tuple[str | bytes, ...]
+_Key = tuple[str | bytes, ...]
+_LOOSEST = "memo/command"
 _KEPT = 4
 """Different observations kept of one key, the latest last."""
 
@@ -50,8 +52,10 @@ class Memo:
             if (entry := self._entries.get(key)) is None:
                 continue
             self._entries.move_to_end(key)
+            if source == _LOOSEST and candidates:
+                continue
             total = sum(entry.seen.values())
-            for text in sorted(entry.seen, key=entry.seen.__getitem__, reverse=True):
+            for text in sorted(entry.seen, key=entry.seen.__getitem__)[::-1]:
                 confidence = (entry.seen[text] + 1) / (total + 1 + len(entry.seen))
                 candidates.setdefault(text, Candidate(text, source, confidence))
         return tuple(candidates.values())
@@ -97,6 +101,7 @@ def _keys(context: PredictionContext) -> Iterator[tuple[str, _Key]]:
     where, history = (context.task_id, context.environment), context.history
     yield "memo/exact", (*where, "exact", history.commands, context.command)
     yield "memo/effects", (*where, "effects", history.effects, context.command)
+    yield _LOOSEST, (*where, "command", context.command)
 
 
 def create(tools: PredictorTools) -> Predictor:
