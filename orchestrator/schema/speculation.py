@@ -33,8 +33,8 @@ class SpeculationSettings(Frozen):
     early_drop: bool = True
     """A branch ends as soon as the output that the tool has printed so far contradicts its prediction."""
     waste: float = Field(default=0.25, ge=0, allow_inf_nan=False)
-    """Governed: seconds that a branch must be expected to save for each second that it is expected to
-    generate in vain."""
+    """Governed: seconds that a branch, or a prediction, must be expected to save for each second that it is
+    expected to work in vain."""
     max_open_tokens: int | None = Field(default=None, ge=1)
     """Governed: tokens that the running branches of the service are expected to generate, at most; null: no
     bound but the engine's own."""

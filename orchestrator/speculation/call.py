@@ -31,6 +31,7 @@ _FIRST_LOOK_S = 0.03
 class Ask:
     """A question to a predictor that costs something."""
 
+    predictor: str
     source: str
     asked_s: float
     meter: TokenMeter = field(default_factory=TokenMeter)
@@ -71,6 +72,7 @@ class Call:
         self._output = OutputSoFar(owner.observation_limit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
+        self._governed = owner.settings.mode is SpeculationMode.GOVERNED
 
     @property
     def depth(self) -> int:
@@ -89,7 +91,7 @@ class Call:
         self.started_s = self._owner.spans.now()
         self.predict()
         self._look_ahead()
-        if self._owner.settings.mode is SpeculationMode.GOVERNED:
+        if self._governed:
             self._spawn(self._look_again())
 
     def predict(self) -> None:
@@ -149,13 +151,15 @@ class Call:
         for rank in range(ranks):
             if (predictor.name, rank) in self._asked:
                 continue
+            if self._governed and any(ask.predictor == predictor.name for ask in self._pending()):
+                return  # its answer may make another one needless
             if (source := predictor.source(rank)) is not None:
                 decision = owner.governor.ask(owner.settings, self._tool(), source, self._p_known())
                 if not decision.yes:
                     self.refused = decision.reason
                     continue
             self._asked.add((predictor.name, rank))
-            ask = Ask(source or predictor.name, owner.spans.now())
+            ask = Ask(predictor.name, source or predictor.name, owner.spans.now())
             ask.meter.hopeless = owner.governor.hopeless(owner.settings, self._tool, ask.source)
             if source is None:
                 self._spawn(self._listen(predictor, rank, ask))
@@ -174,6 +178,8 @@ class Call:
             await self._listen(predictor, rank, ask)
         ask.answered_s = owner.spans.now()
         owner.governor.answers.add(ask.source, ask.answered_s - ask.asked_s)
+        if self._governed and not self._over:
+            self.predict()
 
     async def _listen(self, predictor: Predictor, rank: int, ask: Ask) -> None:
         try:
@@ -201,6 +207,10 @@ class Call:
         elif p > known.p_hit and known.state is State.PREDICTED:
             known.candidate, known.predictor, known.p_hit = candidate, predictor, p
 
+    def _pending(self) -> Iterator[Ask]:
+        """Questions that are not answered so far."""
+        return (ask for ask in self.asks if ask.answered_s is None)
+
     def _p_known(self) -> float:
         """Probability that one of the guesses is exact."""
         missing = 1.0
@@ -222,13 +232,12 @@ class Call:
         if self._over:
             return
         owner, tool = self._owner, self._tool()
-        governed = owner.settings.mode is SpeculationMode.GOVERNED
         places = owner.settings.breadth
         for guess, p in list(self._ranked()):
             if self._output.contradicts(guess.text):
                 self._give_up(guess, Fate.CONTRADICTED, Reason.CONTRADICTED)
             elif guess.state is not State.PREDICTED:
-                if governed and p < _HOPELESS and places < owner.settings.breadth:
+                if self._governed and p < _HOPELESS and places < owner.settings.breadth:
                     self._give_up(guess, Fate.OUTBID)
                 else:
                     places -= 1

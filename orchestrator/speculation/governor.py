@@ -1,13 +1,14 @@
 """Decides what speculation is worth: which predictors are asked, which predictions get a branch.
 
 A branch on a prediction that holds saves what it has generated when the tool returns, at most the whole
-action. One that does not hold costs what it takes from other requests of the engine, and the tokens thrown
-away, priced at `waste` seconds a second. Both are expectations under what was measured so far:
+action. One that does not hold costs what it takes from other requests of the engine, and the work thrown
+away, priced at `waste` seconds a second; so does a prediction. Both are expectations under what was measured
+so far:
 
     gain = p · saved − (1 − p) · wasted · (waste + taken) − opening
 
 with p(hit) from `calibration`, the tool's remaining time from `times`, and the engine's speed under its
-present load from `load`. For a branch ahead of its tool (depth above 1), `saved` is what it saves beyond a
+load from `load`. For a branch ahead of its tool (depth above 1), `saved` is what it saves beyond a
 branch that is opened when that tool starts.
 """
 
@@ -81,7 +82,7 @@ class Governor:
         else:
             asked_s = min(answer_s, sum(remaining) / len(remaining) + tool.lead_s)
             taken = asked_s * self.load.taken_by_prediction()
-            decision = _decide(p * saved, 0.0, taken, settings)
+            decision = _decide(p * saved, (1 - p) * asked_s, taken, settings)
         return decision if decision.yes else self._explored(source, decision)
 
     def branch(self, settings: SpeculationSettings, tool: Tool, p: float) -> Decision:

@@ -8,6 +8,7 @@ with the mean load it met, by recursive least squares with forgetting.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,14 +19,16 @@ _FORGET = 0.99
 _FIRST_SHARE = 0.05
 """Of the base, what one request more is taken to cost before anything was measured."""
 _SMOOTH = 0.1
+_RECENT_S = 2.0
 
 
 @dataclass
 class Gauge:
-    """A number of things in progress, and its integral over time."""
+    """A number of things in progress, its integral over time, and its recent mean."""
 
     value: int = 0
     _area: float = 0.0
+    _recent: float = 0.0
     _since: float = 0.0
 
     def add(self, change: int, now: float) -> None:
@@ -33,9 +36,15 @@ class Gauge:
         self.value += change
 
     def area(self, now: float) -> float:
-        self._area += self.value * (now - self._since)
-        self._since = now
+        passed, self._since = now - self._since, now
+        self._area += self.value * passed
+        self._recent = self.value + (self._recent - self.value) * math.exp(-passed / _RECENT_S)
         return self._area
+
+    def recent(self, now: float) -> float:
+        """Mean value, in which what was so many seconds ago counts a factor e less."""
+        self.area(now)
+        return self._recent
 
 
 @dataclass
@@ -62,6 +71,8 @@ class Load:
     """Of one engine, over all rollouts."""
 
     def __init__(self) -> None:
+        self.rollouts = Gauge()
+        """Those that speculate."""
         self.ordinary = Gauge()
         self.branches = Gauge()
         self.predictions = Gauge()
@@ -152,12 +163,20 @@ class Load:
     def taken_by_branch(self) -> float:
         """Seconds that the ordinary requests lose, together, for each second that one more branch runs."""
         assert self._fit is not None
-        return float(self.ordinary.value * self._fit.parts[2] / self.token_s())
+        return float(self._others() * self._fit.parts[2] / self.token_s())
 
     def taken_by_prediction(self) -> float:
         """The same for one more prediction."""
         assert self._fit is not None
-        return float(self.ordinary.value * self._fit.parts[3] / self.token_s())
+        return float(self._others() * self._fit.parts[3] / self.token_s())
+
+    def _others(self) -> float:
+        """Ordinary requests of other rollouts that are expected in the time to come: halfway between how many
+        there are and how many there were lately."""
+        recent = self.ordinary.recent(_now())
+        if self.rollouts.value:
+            recent *= 1 - 1 / self.rollouts.value
+        return (self.ordinary.value + recent) / 2
 
 
 class _Fit:

@@ -109,7 +109,8 @@ async def speculating(
                 backend, chat, scope, settings, params, spans, group, max_turns, observation_limit
             )
             try:
-                yield speculator
+                with speculator.load.counted(speculator.load.rollouts):
+                    yield speculator
             finally:
                 speculator.close()
     except BaseExceptionGroup as error:

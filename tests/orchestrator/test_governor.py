@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -170,9 +170,10 @@ def known(wise: Governor, source: str = "model", first: float = 0.6) -> Governor
 @pytest.mark.parametrize(
     ("tool_s", "answer_s", "p_known", "reason", "gain_s"),
     [
-        (3.0, 0.5, 0.0, Reason.PAYS, 0.6 * 1.0),
-        (1.25, 0.5, 0.0, Reason.PAYS, 0.6 * 0.75),
-        (3.0, 0.5, 0.9, Reason.PAYS, 0.1 * 0.6 * 1.0),
+        (3.0, 0.5, 0.0, Reason.PAYS, 0.6 * 1.0 - 0.4 * 0.5 * 0.25),
+        (1.25, 0.5, 0.0, Reason.PAYS, 0.6 * 0.75 - 0.4 * 0.5 * 0.25),
+        (3.0, 0.5, 0.75, Reason.PAYS, 0.15 * 1.0 - 0.85 * 0.5 * 0.25),
+        (3.0, 0.5, 0.9, Reason.UNLIKELY, 0.06 * 1.0 - 0.94 * 0.5 * 0.25),
         (0.5, 0.5, 0.0, Reason.TOO_SHORT, 0.0),
         (0.4, 0.5, 0.0, Reason.TOO_SHORT, 0.0),
     ],
@@ -188,7 +189,7 @@ def test_a_question_pays_where_the_answer_comes_in_time(
 def test_a_question_takes_from_others_while_it_is_answered() -> None:
     decision = known(governor([3.0], answer_s=0.5, by_prediction=2.0)).ask(GOVERNED, running(), "model", 0.0)
     assert (decision.yes, decision.reason) == (False, Reason.LOAD)
-    assert decision.gain_s == pytest.approx(0.6 - 0.5 * 2.0, abs=0.01)
+    assert decision.gain_s == pytest.approx(0.6 - 0.4 * 0.5 * 0.25 - 0.5 * 2.0, abs=0.01)
 
 
 def test_a_source_that_is_never_right_is_asked_no_more() -> None:
@@ -199,7 +200,8 @@ def test_a_source_that_is_never_right_is_asked_no_more() -> None:
 def test_a_question_about_a_later_tool_saves_what_asking_then_would_not() -> None:
     ahead = Tool("ls", None, lead_s=3.0, p_path=0.5)
     decision = known(governor([1.0], answer_s=0.5)).ask(GOVERNED, ahead, "model", 0.0)
-    assert decision.gain_s == pytest.approx(0.5 * 0.6 * (1.0 - 0.5), abs=0.01)
+    p = 0.5 * 0.6
+    assert decision.gain_s == pytest.approx(p * (1.0 - 0.5) - (1 - p) * 0.5 * 0.25, abs=0.01)
     assert known(governor([9.0], answer_s=0.5)).ask(GOVERNED, ahead, "model", 0.0).reason is Reason.TOO_SHORT
 
 
@@ -370,7 +372,16 @@ class Engine:
         )
 
 
-def learned(engine: Engine, actions: int, seed: int = 0, most: int = 10) -> Load:
+async def _nothing(load: Load) -> None: ...
+
+
+def learned(
+    engine: Engine,
+    actions: int,
+    seed: int = 0,
+    most: int = 10,
+    then: Callable[[Load], Awaitable[None]] = _nothing,
+) -> Load:
     """After so many actions beside a load that changes between and within them."""
     rng = random.Random(seed)
 
@@ -387,6 +398,7 @@ def learned(engine: Engine, actions: int, seed: int = 0, most: int = 10) -> Load
                 for _ in range(tokens - 1):
                     await asyncio.sleep(engine.token_s(load) * slower)
                 measured.read(tokens, engine.first_s)
+        await then(load)
         return load
 
     return run(main())
@@ -405,27 +417,55 @@ def test_the_speed_of_an_engine_is_found(noise: float) -> None:
     assert prediction == pytest.approx(0.0005, rel=0.1 if exact else 1.0)
 
 
-def test_expected_times_are_those_beside_what_runs_now() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        for gauge, value in ((load.ordinary, 4), (load.branches, 2), (load.predictions, 6)):
-            gauge.add(value - gauge.value, loop.time())
+def runs(load: Load, ordinary: int, branches: int = 0, predictions: int = 0) -> None:
+    now = asyncio.get_running_loop().time()
+    for gauge, value in (
+        (load.ordinary, ordinary),
+        (load.branches, branches),
+        (load.predictions, predictions),
+    ):
+        gauge.add(value - gauge.value, now)
 
-    load = learned(Engine(), 600)
-    run(main())
-    token_s = 0.02 + 4 * 0.002 + 2 * 0.001 + 6 * 0.0005
-    assert load.token_s() == pytest.approx(token_s, rel=0.02)
-    assert load.generation_s() == pytest.approx(0.1 + load.action_tokens * token_s, rel=0.02)
-    assert load.action_tokens == pytest.approx(30, rel=0.4)
-    assert load.taken_by_branch() == pytest.approx(4 * 0.001 / token_s, rel=0.06)
-    assert load.taken_by_prediction() == pytest.approx(4 * 0.0005 / token_s, rel=0.1)
+
+def test_expected_times_are_those_beside_what_runs_now() -> None:
+    async def then(load: Load) -> None:
+        runs(load, 4, 2, 6)
+        await asyncio.sleep(100.0)
+        token_s = 0.02 + 4 * 0.002 + 2 * 0.001 + 6 * 0.0005
+        assert load.token_s() == pytest.approx(token_s, rel=0.02)
+        assert load.generation_s() == pytest.approx(0.1 + load.action_tokens * token_s, rel=0.02)
+        assert load.action_tokens == pytest.approx(30, rel=0.4)
+        assert load.taken_by_branch() == pytest.approx(4 * 0.001 / token_s, rel=0.06)
+        assert load.taken_by_prediction() == pytest.approx(4 * 0.0005 / token_s, rel=0.1)
+
+    learned(Engine(), 600, then=then)
+
+
+def test_what_ran_lately_is_expected_to_run_again() -> None:
+    async def then(load: Load) -> None:
+        runs(load, 4)
+        await asyncio.sleep(100.0)
+        full = load.taken_by_prediction() * load.token_s()
+        runs(load, 0)
+        idle = load.taken_by_prediction() * load.token_s()
+        assert idle == pytest.approx(full / 2, rel=0.01)
+        with load.counted(load.rollouts), load.counted(load.rollouts):  # one of two was the own rollout
+            assert load.taken_by_prediction() * load.token_s() == pytest.approx(full / 4, rel=0.01)
+        with load.counted(load.rollouts):
+            assert load.taken_by_prediction() == 0
+        await asyncio.sleep(100.0)
+        assert load.taken_by_prediction() == pytest.approx(0, abs=1e-9)
+
+    learned(Engine(), 600, then=then)
 
 
 def test_an_engine_that_does_not_mind_is_found_not_to() -> None:
-    load = learned(Engine(ordinary=0.0, branch=0.0, prediction=0.0), 600)
-    assert load._fit is not None
-    assert load._fit.parts == pytest.approx([0.02, 0.0, 0.0, 0.0], abs=0.0005)
-    assert load.taken_by_branch() < 0.05
+    async def then(load: Load) -> None:
+        assert load._fit is not None
+        assert load._fit.parts == pytest.approx([0.02, 0.0, 0.0, 0.0], abs=0.0005)
+        assert load.taken_by_branch() < 0.05
+
+    learned(Engine(ordinary=0.0, branch=0.0, prediction=0.0), 600, then=then)
 
 
 def test_an_engine_that_becomes_slower_is_followed() -> None:
