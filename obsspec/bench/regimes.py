@@ -43,6 +43,7 @@ QUICK = Size(
     turns=4,
 )
 REAL = RealSize(alone=4, loaded=24, groups=10)
+REAL_QUICK = RealSize(alone=2, loaded=8, groups=1, tool_s=0.3)
 
 
 def sweep(size: Size, console: Console) -> list[dict[str, Any]]:
@@ -76,9 +77,8 @@ def write(
     (folder / "regimes.json").write_text(text)
     if copy is not None:
         copy.write_text(text)
-    if real:
-        lines = (rollout.model_dump_json() for rollouts in real.values() for rollout in rollouts)
-        (folder / "rollouts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    lines = (rollout.model_dump_json() for rollouts in real.values() for rollout in rollouts)
+    (folder / "rollouts.jsonl").write_text("".join(f"{line}\n" for line in lines))
     (folder / "regimes.md").write_text(markdown(data, list(_draw(data["cells"], folder))))
 
 

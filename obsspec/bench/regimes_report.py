@@ -31,22 +31,17 @@ SIMULATED = (
     "governor are the code that serves, in virtual time. Tools print nothing before they end, so that no "
     "branch is dropped early."
 )
-NOT_COMPARED = (
-    "simulator_error is null: real rollouts are run, and compared with the simulator's, without --quick"
-)
 
 
-def result(
-    cells: Sequence[Figures], size: Size, validation: Validation | None, quick: bool
-) -> dict[str, Any]:
+def result(cells: Sequence[Figures], size: Size, validation: Validation, quick: bool) -> dict[str, Any]:
     """What --json writes; fractions of the sequential arm's."""
     worst = {arm: _worst(cells, arm) for arm in SPECULATIVE}
     governed = max((worst[ALONE], worst[GOVERNED]), key=lambda each: each["slower"])
     return {
         "worst_case": {"always": worst[ALWAYS]["slower"], "governed": governed["slower"]},
         "worst_cases": worst,
-        "simulator_error": validation.error if validation else None,
-        "validation": validation.as_json() if validation else NOT_COMPARED,
+        "simulator_error": validation.error,
+        "validation": validation.as_json(),
         "simulated": SIMULATED,
         "quick": quick,
         "parameters": {
@@ -77,8 +72,7 @@ def _worst(cells: Sequence[Figures], arm: str) -> Figures:
 def tables(data: dict[str, Any]) -> Iterator[Table]:
     for hardware in data["parameters"]["hardware"]:
         yield _hardware(data, hardware)
-    if isinstance(data["validation"], dict):
-        yield _validation(data)
+    yield _validation(data)
 
 
 def notes(data: dict[str, Any]) -> list[str]:
@@ -88,8 +82,6 @@ def notes(data: dict[str, Any]) -> list[str]:
     for arm in SPECULATIVE:
         worst = data["worst_cases"][arm]
         lines.append(f"Worst of {NAMES[arm]}: {_slower(worst['slower'])} than sequential, at {place(worst)}.")
-    if data["simulator_error"] is None:
-        lines.append(f"{data['validation']}.")
     return lines
 
 
@@ -104,14 +96,14 @@ def markdown(data: dict[str, Any], pictures: Sequence[str]) -> str:
             "|---|---|---|---|",
         ]
         lines += [*(f"| {' | '.join(row)} |" for row in rows), ""]
-    if isinstance(data["validation"], dict):
-        lines += [
-            "## The simulator beside real engines",
-            "",
-            "| | real | simulated | error |",
-            "|---|---|---|---|",
-        ]
-        lines += [*(f"| {' | '.join(row)} |" for row in _validation_rows(data)), ""]
+    lines += [
+        "## The simulator beside real engines",
+        "",
+        "| | real | simulated | error |",
+        "|---|---|---|---|",
+        *(f"| {' | '.join(row)} |" for row in _validation_rows(data)),
+        "",
+    ]
     return "\n".join([*lines, *(f"![{name}]({name})" for name in pictures), ""])
 
 

@@ -14,9 +14,9 @@ def latency(
     config: Annotated[Path, typer.Option("--config", "-c", help="YAML file.")] = Path("configs/tiny.yaml"),
     overrides: Overrides = None,
     quick: Annotated[bool, typer.Option("--quick", help="One group, to see that it works.")] = False,
-    runs: Annotated[Path, typer.Option(help="Report, pictures and rollouts go into a new folder.")] = Path(
-        "runs"
-    ),
+    runs: Annotated[
+        Path, typer.Option(help="Report, pictures and rollouts go into a new folder there.")
+    ] = Path("runs"),
     json: JsonFile = None,
 ) -> None:
     """What speculation saves: sequential, `paper`, default and oracle on the same tasks and seeds."""

@@ -14,11 +14,11 @@ def regimes(
     config: Annotated[Path, typer.Option("--config", "-c", help="YAML file.")] = Path("configs/tiny.yaml"),
     overrides: Overrides = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few regimes, and no real engines to compare with.")
+        bool, typer.Option("--quick", help="Few regimes, and few real rollouts to compare with.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for pictures and report; by default a new one below runs.")
-    ] = None,
+    runs: Annotated[Path, typer.Option(help="Report and pictures go into a new folder there.")] = Path(
+        "runs"
+    ),
     json: JsonFile = None,
 ) -> None:
     """Where speculation pays and where it does not: simulated regimes, and the simulator's error."""
@@ -30,16 +30,12 @@ def regimes(
     from obsspec.config import load_config
     from obsspec.processes.display import announced
     from obsspec.processes.run import new_folder, run
-    from obsspec.trajectories import make_folder
     from orchestrator.client import OrchestratorClient
 
     require_writable(json)
     console = Console(highlight=False, soft_wrap=True)
     checked = load_config(config, overrides or ())
-    if out is None:
-        folder = new_folder(Path("runs"))
-    else:
-        make_folder(folder := out)
+    folder = new_folder(runs)
     recorded: list[Recorded] = []
 
     async def body() -> None:
@@ -47,15 +43,15 @@ def regimes(
             announced(checked, folder, console) as up,
             OrchestratorClient(up.service_url) as client,
         ):
-            recorded.append(await record(client, checked.orchestrator.concurrency, job.REAL, console))
+            size = job.REAL_QUICK if quick else job.REAL
+            recorded.append(await record(client, checked.orchestrator.concurrency, size, console))
 
-    if not quick and run(body()):
+    if run(body()):
         console.print("Stopped.")
         raise typer.Exit(130)
     size = job.QUICK if quick else job.FULL
-    validation = validate(recorded[0]) if recorded else None
-    data = report.result(job.sweep(size, console), size, validation, quick)
-    job.write(data, folder, recorded[0].runs if recorded else {}, json)
+    data = report.result(job.sweep(size, console), size, validate(recorded[0]), quick)
+    job.write(data, folder, recorded[0].runs, json)
     for table in report.tables(data):
         console.print(table)
     for note in report.notes(data):

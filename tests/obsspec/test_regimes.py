@@ -26,12 +26,13 @@ from obsspec.bench.regimes_cells import (
     measure,
     slowdown,
 )
-from obsspec.bench.regimes_real import COMPARED, RealSize, Recorded, record, validate
+from obsspec.bench.regimes_real import COMPARED, RealSize, Recorded, Validation, record, validate
 from obsspec.errors import ProcessError
 from orchestrator.schema import PRESETS, Rollout, RolloutRequest
 from orchestrator.seeds import derive
 from orchestrator.simulation.hardware import H100_8B, TINY
 from orchestrator.simulation.play import play
+from orchestrator.simulation.replay import Compared
 from orchestrator.simulation.workload import Workload
 from tests.obsspec.command import assert_one_sentence, obsspec
 
@@ -43,6 +44,7 @@ SIZE = Size(
     least_rollouts=16,
     turns=3,
 )
+COMPARISON = Validation(TINY.engines, {"sequential": Compared(8, 3.0, 3.03), "paper": Compared(8, 2.5, 2.4)})
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +95,14 @@ def test_a_cell_has_the_figures_of_every_arm() -> None:
 
 
 def test_the_result_names_the_worst_and_what_is_simulated(cells: list[dict[str, object]]) -> None:
-    data = regimes_report.result(cells, SIZE, None, quick=True)
+    data = regimes_report.result(cells, SIZE, COMPARISON, quick=True)
     worst = data["worst_case"]
     assert worst["always"] == max(slowdown(cell, ALWAYS) for cell in cells)
     assert worst["governed"] == max(slowdown(cell, arm) for cell in cells for arm in (ALONE, GOVERNED))
     where = data["worst_cases"][ALWAYS]
     assert (where["concurrency"], where["varied"], where["value"]) == (8, ACCURACY, 0)
     assert where["ci"][0] <= where["slower"] <= where["ci"][1]
-    assert data["simulator_error"] is None
-    assert "without --quick" in data["validation"]
+    assert data["simulator_error"] == pytest.approx(0.04)
     assert "simulated" in data["simulated"]
     assert "assumed, not measured" in data["parameters"]["hardware"]["8b"]["basis"]
 
@@ -109,7 +110,7 @@ def test_the_result_names_the_worst_and_what_is_simulated(cells: list[dict[str, 
 def test_the_report_and_pictures_say_that_they_are_simulated(
     cells: list[dict[str, object]], tmp_path: Path
 ) -> None:
-    data = regimes_report.result(cells, SIZE, None, quick=True)
+    data = regimes_report.result(cells, SIZE, COMPARISON, quick=True)
     regimes.write(data, tmp_path, {}, tmp_path / "copy.json")
     text = (tmp_path / "regimes.json").read_text()
     assert text == (tmp_path / "copy.json").read_text()
@@ -117,6 +118,7 @@ def test_the_report_and_pictures_say_that_they_are_simulated(
     page = (tmp_path / "regimes.md").read_text()
     assert page.startswith("# Regimes, simulated")
     assert "Worst of always (paper)" in page
+    assert "| paper | 2.50 s | 2.40 s | -4.0% |" in page
     pictures = {path.name for path in tmp_path.glob("*.png")}
     assert pictures == {"regimes-8b-latency.png", "regimes-8b-throughput.png"}
     for picture in pictures:
@@ -195,22 +197,9 @@ def test_too_few_rollouts_are_one_sentence(recorded: Recorded) -> None:
         validate(replace(recorded, calibration=replace(recorded.calibration, alone=[])))
 
 
-@pytest.mark.slow
-def test_the_quick_command(tmp_path: Path) -> None:
-    copy, out = tmp_path / "copy.json", tmp_path / "out"
-    result = obsspec("bench", "regimes", "--quick", "--json", copy, "--out", out, timeout=280)
-    assert result.returncode == 0, result.stderr
-    data = json.loads(copy.read_text())
-    assert data["worst_case"]["governed"] < data["worst_case"]["always"]
-    assert data["simulator_error"] is None
-    assert "simulated" in result.stdout
-    assert "assumed, not measured" in result.stdout
-    assert (out / "regimes-8b-latency.png").is_file()
-
-
 def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    result = obsspec("bench", "regimes", "--quick", "--out", tmp_path / "file")
-    assert_one_sentence(result, "--out", "no folder can be made there", status=2)
+    result = obsspec("bench", "regimes", "--quick", "--runs", tmp_path / "file")
+    assert_one_sentence(result, "--runs", "cannot make a folder there", status=2)
     result = obsspec("bench", "regimes", "--quick", "--json", tmp_path / "none" / "file.json")
     assert_one_sentence(result, "--json", "name a file in a folder that exists", status=2)
