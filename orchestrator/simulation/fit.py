@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.report import counts
 from orchestrator.schema import Rollout, SpeculationMode
 from orchestrator.simulation.batching import EngineSpeed
 from orchestrator.simulation.play import Engines, play
-from orchestrator.simulation.replay import WORLD_MODEL, Predictions, mean_latency_s, plan
+from orchestrator.simulation.replay import WORLD_MODEL, Predictions, mean_latency_s, plan, playable
 
 _CALL_S = 0.002
 """Of a branch's opening or commit over HTTP on one machine (docs/branches.md)."""
@@ -75,9 +74,10 @@ class _Alone:
 
 def fit(calibration: Calibration) -> Engines:
     """Raises FitError."""
-    sequential = [r for r in calibration.alone if r.mode is SpeculationMode.NEVER]
+    alone = [rollout for rollout in calibration.alone if playable(rollout)]
+    sequential = [r for r in alone if r.mode is SpeculationMode.NEVER]
     policy = _alone([work for r in sequential for work in _actions(r)], "actions")
-    world_model = _alone([work for r in calibration.alone for work in _predictions(r)], "predictions")
+    world_model = _alone([work for r in alone for work in _predictions(r)], "predictions")
     said = Predictions([*calibration.alone, *calibration.paper])
     excess_sequential = _excess(calibration.sequential, said, calibration.concurrency)
     excess_paper = _excess(calibration.paper, said, calibration.concurrency)
@@ -132,7 +132,7 @@ def _alone(works: Sequence[_Work], what: str) -> _Alone:
 
 def _excess(real: Sequence[Rollout], said: Predictions, concurrency: int) -> Callable[[Engines], float]:
     """How much longer agents take when the same rollouts are simulated, as a fraction."""
-    kept = [rollout for rollout in real if counts(rollout)]
+    kept = [rollout for rollout in real if playable(rollout)]
     if not kept:
         raise FitError("no rollout of the calibration under load has ended well: look at the engines' logs")
     plans = [plan(rollout, said) for rollout in kept]

@@ -24,7 +24,7 @@ from orchestrator.speculation import Scopes
 from tasks.task import Task
 
 _NO_LIMIT = 1_000_000_000
-_A_DAY_S = 86_400.0
+_NO_TIMEOUT_S = 1e12
 _MEMO_ENTRIES = 20_000
 
 
@@ -110,11 +110,10 @@ def _record(number: int, plan: Plan, settings: SpeculationSettings) -> RolloutRe
         max_turns=len(plan.turns),
         max_action_tokens=_NO_LIMIT,
         max_tokens=_NO_LIMIT,
-        timeout_s=_A_DAY_S,
     )
     spec = RolloutSpec(str(number), plan.task, plan.task, settings, plan.seed, Sampling(), limits, None)
     return RolloutRecord(spec)
 
 
 def _task(plan: Plan) -> Task:
-    return Task(plan.task, plan.task, plan.task, Path())
+    return Task(plan.task, plan.task, plan.task, Path(), agent_timeout_s=_NO_TIMEOUT_S)

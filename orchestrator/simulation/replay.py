@@ -70,11 +70,17 @@ def compare(
     said = Predictions(rollout for rollouts in real.values() for rollout in rollouts)
     found = {}
     for name, rollouts in real.items():
-        kept = [rollout for rollout in rollouts if counts(rollout)]
+        kept = [rollout for rollout in rollouts if playable(rollout)]
         settings = [rollout.speculation for rollout in kept]
         played = play([plan(r, said) for r in kept], settings, engines, concurrency, wave=wave)
         found[name] = Compared(len(kept), mean_latency_s(kept), mean_latency_s(played.rollouts))
     return found
+
+
+def playable(rollout: Rollout) -> bool:
+    """Whether figures are over it, and no limit cut it off in a tool, whose time would be unknown."""
+    last = rollout.turns[-1] if rollout.turns else None
+    return counts(rollout) and (last is None or not _runs(last) or last.observation is not None)
 
 
 def mean_latency_s(rollouts: Iterable[Rollout]) -> float:
@@ -98,11 +104,9 @@ def plan(rollout: Rollout, predictions: Predictions) -> Plan:
 
 def _turn(rollout: Rollout, turn: Turn, segments: Iterable[Segment], predictions: Predictions) -> PlannedTurn:
     call = turn.tool_call
-    ran = call is not None and call.command is not None and turn.observation is not None
-    if not ran:
+    if call is None or not _runs(turn):
         return PlannedTurn(turn.text, turn.action_tokens)
-    assert call is not None
-    assert turn.observation is not None
+    assert turn.observation is not None, "the rollout was cut off in a tool"
     observed = next(segment for segment in segments if segment.kind is SegmentKind.OBSERVATION)
     return PlannedTurn(
         action=turn.text,
@@ -113,6 +117,11 @@ def _turn(rollout: Rollout, turn: Turn, segments: Iterable[Segment], predictions
         tool_s=turn.tool_s,
         foretold=predictions.of(rollout, turn),
     )
+
+
+def _runs(turn: Turn) -> bool:
+    """Whether it runs a command."""
+    return turn.tool_call is not None and turn.tool_call.command is not None
 
 
 def _key(rollout: Rollout, turn: Turn) -> _Key:

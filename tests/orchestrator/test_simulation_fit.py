@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.schema import PRESETS, Rollout
+from orchestrator.schema import PRESETS, Rollout, RolloutStatus
 from orchestrator.simulation.batching import EngineSpeed
 from orchestrator.simulation.fit import Calibration, FitError, fit
 from orchestrator.simulation.play import Engines, play
@@ -78,6 +78,15 @@ def test_a_recorded_rollout_is_the_plan_that_it_was_played_from() -> None:
             assert turn.tool_s == pytest.approx(other.tool_s)
             if turn.command is not None and turn.foretold[0].text == other.foretold[0].text:
                 assert turn.foretold[0].confidence == pytest.approx(other.foretold[0].confidence)
+
+
+def test_a_rollout_that_was_cut_off_in_a_tool_is_not_compared() -> None:
+    whole = recorded("sequential")
+    cut = whole[0]
+    unreturned = cut.turns[0].model_copy(update={"observation": None})
+    cut = cut.model_copy(update={"turns": (unreturned,), "status": RolloutStatus.TRUNCATED})
+    compared = compare({"sequential": [cut, *whole[1:]]}, ENGINES, CONCURRENCY, wave=4)
+    assert compared["sequential"].rollouts == len(whole) - 1
 
 
 def test_too_few_rollouts_are_said_to_be_too_few() -> None:
