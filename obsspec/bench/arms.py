@@ -71,22 +71,21 @@ async def run(
                 speculation=ARMS[arm].model_copy(update={"scope": scope}),
                 tool_latency=latency,
             )
-            runs.rollouts[arm] += await _ended(client, await client.submit(request), tick)
+            runs.rollouts[arm] += await ended(client, await client.submit(request), tick)
     return runs
 
 
-async def _ended(
-    client: OrchestratorClient, ids: Sequence[str], tick: Callable[[int], None]
-) -> list[Rollout]:
-    ended: dict[str, Rollout] = {}
+async def ended(client: OrchestratorClient, ids: Sequence[str], tick: Callable[[int], None]) -> list[Rollout]:
+    """Those rollouts with their trajectories, when all have ended. Raises ProcessError, OrchestratorError."""
+    found: dict[str, Rollout] = {}
     async with aclosing(client.completed(ids, trajectory=True)) as rollouts:
         async for rollout in rollouts:
-            ended[rollout.id] = rollout
+            found[rollout.id] = rollout
             tick(1)
-    failed = [rollout for rollout in ended.values() if rollout.status is RolloutStatus.FAILED]
-    if len(failed) > TOLERATED_FAILURES * len(ended):
-        raise ProcessError(f"{len(failed)} of {len(ended)} rollouts failed; the first: {failed[0].error}")
-    return [ended[rollout_id] for rollout_id in ids]
+    failed = [rollout for rollout in found.values() if rollout.status is RolloutStatus.FAILED]
+    if len(failed) > TOLERATED_FAILURES * len(found):
+        raise ProcessError(f"{len(failed)} of {len(found)} rollouts failed; the first: {failed[0].error}")
+    return [found[rollout_id] for rollout_id in ids]
 
 
 def _order(block: int) -> list[str]:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from obsspec.batch import held_out
 from obsspec.bench import arms, latency_report
 from obsspec.bench.arms import ARMS, Block, Runs
 from obsspec.bench.figures import figures
+from obsspec.bench.progress import progress
 from orchestrator.client import OrchestratorClient
 from orchestrator.schema import RolloutRequest, Speculation, ToolLatency
 from tasks.families import EVAL_SEED, SLOW_FAMILIES
@@ -59,7 +60,7 @@ async def measure(client: OrchestratorClient, size: Size, console: Console) -> d
         for number in range(size.slow_tasks)
         for family in SLOW_FAMILIES
     ]
-    with _bar(console) as bar:
+    with progress(console) as bar:
         for name, ratio in REGIMES.items():
             latency = await _tool_latency(client, ratio, size, console)
             results[name] = await arms.run(client, name, blocks, latency, _job(bar, name, blocks))
@@ -92,11 +93,6 @@ async def _tool_latency(
         f"{latency.mean_s * 1000:.0f} ms (sigma {SIGMA}) makes tools {ratio:g} times as long."
     )
     return latency
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console)
 
 
 def _job(bar: Progress, name: str, blocks: Sequence[Block]) -> Callable[[int], None]:

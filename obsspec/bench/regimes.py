@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from obsspec.bench import regimes_pictures
+from obsspec.bench.progress import progress
 from obsspec.bench.regimes_cells import ACCURACY, RATIO, SPEED, Cell, Size, measure
 from obsspec.bench.regimes_real import RealSize
 from obsspec.bench.regimes_report import markdown
@@ -52,7 +52,7 @@ def sweep(size: Size, console: Console) -> list[dict[str, Any]]:
     figures: dict[Cell, dict[str, Any]] = {}
     with (
         ProcessPoolExecutor(_processors(), get_context("spawn"), _begin, (os.getpid(),)) as pool,
-        _bar(console) as bar,
+        progress(console) as bar,
     ):
         job = bar.add_task("simulated regimes", total=len(cells))
         # The longest first, so that no processor is left with them at the end.
@@ -69,16 +69,18 @@ def sweep(size: Size, console: Console) -> list[dict[str, Any]]:
     return [figures[cell] for cell in cells]
 
 
-def write(
-    data: dict[str, Any], folder: Path, real: Mapping[str, Sequence[Rollout]], copy: Path | None
-) -> None:
-    """regimes.json, regimes.md, pictures and real rollouts into `folder`; the JSON also to `copy`."""
+def write_real(runs: Mapping[str, Sequence[Rollout]], folder: Path) -> None:
+    """rollouts.jsonl into `folder`: what was run on real engines."""
+    lines = (rollout.model_dump_json() for rollouts in runs.values() for rollout in rollouts)
+    (folder / "rollouts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def write(data: dict[str, Any], folder: Path, copy: Path | None) -> None:
+    """regimes.json, regimes.md and pictures into `folder`; the JSON also to `copy`."""
     text = json.dumps(data, indent=1) + "\n"
     (folder / "regimes.json").write_text(text)
     if copy is not None:
         copy.write_text(text)
-    lines = (rollout.model_dump_json() for rollouts in real.values() for rollout in rollouts)
-    (folder / "rollouts.jsonl").write_text("".join(f"{line}\n" for line in lines))
     (folder / "regimes.md").write_text(markdown(data, list(_draw(data["cells"], folder))))
 
 
@@ -104,8 +106,3 @@ def _begin(parent: int) -> None:
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console)

@@ -6,17 +6,18 @@ Engines are fitted to rollouts of other tasks than those that are compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from obsspec.batch import TOLERATED_FAILURES, held_out
+from obsspec.batch import held_out
+from obsspec.bench import arms
+from obsspec.bench.progress import progress
 from obsspec.errors import ProcessError
 from orchestrator.client import OrchestratorClient
-from orchestrator.schema import Rollout, RolloutRequest, RolloutStatus, Speculation, ToolLatency
+from orchestrator.schema import Rollout, RolloutRequest, Speculation, ToolLatency
 from orchestrator.schema.speculation import Preset
 from orchestrator.simulation.fit import Calibration, FitError, fit
 from orchestrator.simulation.play import Engines
@@ -69,28 +70,24 @@ async def record(client: OrchestratorClient, concurrency: int, size: RealSize, c
     latency = ToolLatency(mean_s=size.tool_s)
     tasks = held_out(size.alone + size.loaded + size.groups)
     alone, loaded = tasks[: size.alone], tasks[size.alone : size.alone + size.loaded]
-    with _bar(console) as bar:
+    with progress(console) as bar:
         total = len(_CALIBRATED) * (size.alone + size.loaded) + len(COMPARED) * size.groups * _GROUP
         job = bar.add_task("real rollouts", total=total)
 
-        async def ended(preset: Preset, tasks: Sequence[str], seed: int, n: int = 1) -> list[Rollout]:
+        async def run(preset: Preset, tasks: Sequence[str], seed: int, n: int = 1) -> list[Rollout]:
             speculation = Speculation(preset=preset, scope=f"{seed}/{preset}")
             request = RolloutRequest(
                 tasks=list(tasks), n=n, seed=seed, speculation=speculation, tool_latency=latency
             )
-            rollouts = await _ended(client, await client.submit(request))
-            bar.advance(job, len(rollouts))
-            return rollouts
+            return await arms.ended(client, await client.submit(request), partial(bar.advance, job))
 
         seed = _CALIBRATION_SEED
-        one_by_one = [
-            r for task in alone for preset in _CALIBRATED for r in await ended(preset, [task], seed)
-        ]
-        sequential, paper = [await ended(preset, loaded, seed) for preset in _CALIBRATED]
+        one_by_one = [r for task in alone for preset in _CALIBRATED for r in await run(preset, [task], seed)]
+        sequential, paper = [await run(preset, loaded, seed) for preset in _CALIBRATED]
         runs: dict[str, list[Rollout]] = {preset: [] for preset in COMPARED}
         for task in tasks[size.alone + size.loaded :]:
             for preset in COMPARED:
-                runs[preset] += await ended(preset, [task], _SEED, _GROUP)
+                runs[preset] += await run(preset, [task], _SEED, _GROUP)
     return Recorded(Calibration(one_by_one, sequential, paper, concurrency), runs)
 
 
@@ -102,19 +99,3 @@ def validate(recorded: Recorded) -> Validation:
         raise ProcessError(str(error)) from error
     concurrency = recorded.calibration.concurrency
     return Validation(engines, compare(recorded.runs, engines, concurrency, wave=_GROUP))
-
-
-async def _ended(client: OrchestratorClient, ids: Sequence[str]) -> list[Rollout]:
-    ended: dict[str, Rollout] = {}
-    async with aclosing(client.completed(ids, trajectory=True)) as rollouts:
-        async for rollout in rollouts:
-            ended[rollout.id] = rollout
-    failed = [rollout for rollout in ended.values() if rollout.status is RolloutStatus.FAILED]
-    if len(failed) > TOLERATED_FAILURES * len(ended):
-        raise ProcessError(f"{len(failed)} of {len(ended)} rollouts failed; the first: {failed[0].error}")
-    return [ended[rollout_id] for rollout_id in ids]
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console)

@@ -49,9 +49,11 @@ def regimes(
     if run(body()):
         console.print("Stopped.")
         raise typer.Exit(130)
+    job.write_real(recorded[0].runs, folder)
+    validation = validate(recorded[0])
     size = job.QUICK if quick else job.FULL
-    data = report.result(job.sweep(size, console), size, validate(recorded[0]), quick)
-    job.write(data, folder, recorded[0].runs, json)
+    data = report.result(job.sweep(size, console), size, validation, quick)
+    job.write(data, folder, json)
     for table in report.tables(data):
         console.print(table)
     for note in report.notes(data):

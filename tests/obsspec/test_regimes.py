@@ -111,7 +111,7 @@ def test_the_report_and_pictures_say_that_they_are_simulated(
     cells: list[dict[str, object]], tmp_path: Path
 ) -> None:
     data = regimes_report.result(cells, SIZE, COMPARISON, quick=True)
-    regimes.write(data, tmp_path, {}, tmp_path / "copy.json")
+    regimes.write(data, tmp_path, tmp_path / "copy.json")
     text = (tmp_path / "regimes.json").read_text()
     assert text == (tmp_path / "copy.json").read_text()
     assert json.loads(text) == json.loads(json.dumps(data))
