@@ -21,8 +21,10 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +37,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from obsspec.commands.options import require_writable
+from obsspec.errors import ConfigError
 from orchestrator import predictors
 from orchestrator.backends.base import SamplingParams
 from orchestrator.backends.scripted import ScriptedBackend
@@ -220,6 +224,26 @@ async def _run(load: Load, folder: Path) -> Run:
     return Run(rollouts, wall, cpu, highest / 2**20, longest * min(load.concurrent, load.rollouts))
 
 
+@dataclass(frozen=True)
+class Grown:
+    """What rollouts of one length took, in a process of their own."""
+
+    rss_mb: float
+    live_tokens: int
+    cpu_s_per_turn: float
+
+
+def grown(load: Load) -> Grown:
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(_grown, load).result()
+
+
+def _grown(load: Load) -> Grown:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    done = run(load)
+    return Grown(done.rss_mb, done.live_tokens, done.cpu_s / sum(len(r.turns) for r in done.rollouts))
+
+
 def _task(folder: Path, words: int) -> str:
     (folder / "environment").mkdir(parents=True)
     (folder / "tests").mkdir()
@@ -258,10 +282,9 @@ def measure(quick: bool, console: Console) -> dict[str, Any]:
     console.print(f"256 at once: {busy.wall_s:.0f} s")
     most = run(Load(concurrent=1000, rollouts=1000 if quick else 2000))
     console.print(f"1,000 at once: {most.wall_s:.0f} s")
-    short, long = (run(Load(64, 64 if quick else 256, prompt_words=n)) for n in (200, 12_000))
-    turns = {
-        name: sum(len(r.turns) for r in each.rollouts) for name, each in (("short", short), ("long", long))
-    }
+    short, middle, long = (grown(Load(64, 64, prompt_words=n)) for n in (200, 6_000, 12_000))
+    byte_per_token = (long.rss_mb - short.rss_mb) * 2**20 / (long.live_tokens - short.live_tokens)
+    on_the_line = short.rss_mb + byte_per_token * (middle.live_tokens - short.live_tokens) / 2**20
     overhead = {name: overheads_ms(each.rollouts) for name, each in (("256", busy), ("1000", most))}
     hits = [t.prediction.outcome for r in busy.rollouts for t in r.turns if t.prediction]
     return {
@@ -274,9 +297,10 @@ def measure(quick: bool, console: Console) -> dict[str, Any]:
         "finished": len(most.rollouts),
         "turns_per_s": sum(len(r.turns) for r in most.rollouts) / most.wall_s,
         "cpu_ms_per_turn": 1000 * busy.cpu_s / sum(len(r.turns) for r in busy.rollouts),
-        "cpu_per_turn_long_over_short": (long.cpu_s / turns["long"]) / (short.cpu_s / turns["short"]),
-        "bytes_per_live_token": (long.rss_mb - short.rss_mb) * 2**20 / (long.live_tokens - short.live_tokens),
-        "live_tokens": {"short": short.live_tokens, "long": long.live_tokens},
+        "cpu_per_turn_long_over_short": long.cpu_s_per_turn / short.cpu_s_per_turn,
+        "bytes_per_live_token": byte_per_token,
+        "memory_over_line_at_half_length": middle.rss_mb / on_the_line,
+        "by_length": [asdict(each) for each in (short, middle, long)],
         "hit_frac": sum(outcome is Outcome.HIT for outcome in hits) / len(hits),
         "quick": quick,
         "simulated": "engine, world model, sandboxes",
@@ -303,6 +327,7 @@ def table(data: dict[str, Any]) -> Table:
     out.add_row("  12,000-word over 200-word prompts", f"{data['cpu_per_turn_long_over_short']:.2f}", "1")
     out.add_row("memory, 1,000 at once", f"{data['rss_mb']:.0f} MB", "")
     out.add_row("  bytes a live token", f"{data['bytes_per_live_token']:.0f}", "")
+    out.add_row("  at half the length, over the line", f"{data['memory_over_line_at_half_length']:.2f}", "1")
     out.add_row("hit_frac", f"{100 * data['hit_frac']:.0f}%", "")
     return out
 
@@ -311,6 +336,10 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rollouts.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures here.")] = None,
 ) -> None:
+    try:
+        require_writable(json_file)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     console = Console(highlight=False)
     data = measure(quick, console)
