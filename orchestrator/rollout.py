@@ -102,12 +102,14 @@ class _Agent:
         start = self._spans.now()
         speculator = None
         try:
-            async with asyncio.timeout(limit) as clock:
-                if self._spec.speculation.mode is SpeculationMode.NEVER:
-                    await self._turns(None)
-                else:
-                    async with self._speculating() as speculator:
-                        await self._turns(speculator)
+            load = self._world.scopes.load
+            with load.counted(load.rollouts):
+                async with asyncio.timeout(limit) as clock:
+                    if self._spec.speculation.mode is SpeculationMode.NEVER:
+                        await self._turns(None)
+                    else:
+                        async with self._speculating() as speculator:
+                            await self._turns(speculator)
             return None
         except LimitMet as reason:
             return str(reason)

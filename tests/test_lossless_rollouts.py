@@ -51,7 +51,7 @@ TOLERANCE = 1e-3
 
 @pytest.fixture
 async def client(engines: Config, tmp_path: Path) -> AsyncIterator[OrchestratorClient]:
-    config = engines.orchestrator.model_copy(update={"cache": tmp_path, "concurrency": 8})
+    config = engines.orchestrator.model_copy(update={"cache": tmp_path, "concurrency": 12})
     app = build(config)
     async with (
         app.router.lifespan_context(app),

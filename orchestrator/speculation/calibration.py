@@ -8,12 +8,17 @@ confidence itself, as far as the source was to be trusted so far.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 _FORGET = 0.995
 """Weight of a count after each further one: policies and worlds change."""
 _ENOUGH = 8.0
+_KEYS = 10_000
 _PRIOR = 2.0
 """Counts that the coarser estimate is worth."""
 _EDGES = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
@@ -49,14 +54,23 @@ class _Trust:
         return (self.hits + 1) / (self.believed + 1)
 
 
-@dataclass
-class Bin:
-    """One point of a reliability picture: what was said, and what came true."""
+class _Rates(Generic[K]):
+    """By key; those not learned for longest are forgotten first."""
 
-    count: int = 0
-    predicted: float = 0.0
-    """Sum of probabilities."""
-    hits: int = 0
+    def __init__(self) -> None:
+        self._rates: OrderedDict[K, _Rate] = OrderedDict()
+
+    def __getitem__(self, key: K) -> _Rate:
+        return self._rates.get(key) or _Rate()
+
+    def __len__(self) -> int:
+        return len(self._rates)
+
+    def add(self, key: K, hit: bool) -> None:
+        self._rates.setdefault(key, _Rate()).add(hit)
+        self._rates.move_to_end(key)
+        if len(self._rates) > _KEYS:
+            self._rates.popitem(last=False)
 
 
 @dataclass
@@ -65,15 +79,10 @@ class Reliability:
 
     squares: float = 0.0
     count: int = 0
-    bins: list[Bin] = field(default_factory=lambda: [Bin() for _ in range(10)])
 
     def add(self, p: float, hit: bool) -> None:
         self.squares += (p - hit) ** 2
         self.count += 1
-        into = self.bins[min(9, int(p * 10))]
-        into.count += 1
-        into.predicted += p
-        into.hits += hit
 
     @property
     def brier(self) -> float | None:
@@ -85,10 +94,10 @@ class Calibration:
     def __init__(self) -> None:
         self.reliability = Reliability()
         self._trust: defaultdict[str, _Trust] = defaultdict(_Trust)
-        self._answers: defaultdict[tuple[str, int], _Rate] = defaultdict(_Rate)
-        self._answers_by_kind: defaultdict[tuple[str, int, str], _Rate] = defaultdict(_Rate)
-        self._sources: defaultdict[str, _Rate] = defaultdict(_Rate)
-        self._sources_by_kind: defaultdict[tuple[str, str], _Rate] = defaultdict(_Rate)
+        self._answers: _Rates[tuple[str, int]] = _Rates()
+        self._answers_by_kind: _Rates[tuple[str, int, str]] = _Rates()
+        self._sources: _Rates[str] = _Rates()
+        self._sources_by_kind: _Rates[tuple[str, str]] = _Rates()
 
     def p_hit(self, source: str, confidence: float, kind: str) -> float:
         """Probability that a prediction with that confidence is exact, for that kind of command."""
@@ -102,7 +111,7 @@ class Calibration:
         return self._answers[source, _bin(confidence)].count >= _ENOUGH
 
     def p_source(self, source: str, kind: str) -> float:
-        """Probability that the source, asked about that kind of command, is exact and no guess before it."""
+        """Probability that the source, asked about that kind, is exact where no guess before it is."""
         first = _FIRST_SAMPLED_RATE if source.endswith("/sampled") else _FIRST_RATE
         return self._sources_by_kind[source, kind].estimate(self._sources[source].estimate(first))
 
@@ -111,13 +120,13 @@ class Calibration:
         self.reliability.add(p_said, hit)
         level = _bin(confidence)
         self._trust[source].add(confidence, hit)
-        self._answers[source, level].add(hit)
-        self._answers_by_kind[source, level, kind].add(hit)
+        self._answers.add((source, level), hit)
+        self._answers_by_kind.add((source, level, kind), hit)
 
-    def learn_source(self, source: str, kind: str, first: bool) -> None:
-        """Whether an answer of that source was exact, and no other guess before it."""
-        self._sources[source].add(first)
-        self._sources_by_kind[source, kind].add(first)
+    def learn_source(self, source: str, kind: str, exact: bool) -> None:
+        """Whether an answer of that source was exact, where no guess before it was."""
+        self._sources.add(source, exact)
+        self._sources_by_kind.add((source, kind), exact)
 
 
 def _bin(confidence: float) -> int:

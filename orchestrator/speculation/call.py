@@ -7,12 +7,13 @@ call if its branch is committed and the agent's next action is read from it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.action import SampledAction
+from orchestrator.backends.base import BackendError, Branch, SamplingParams
 from orchestrator.predictors.base import Candidate, PredictionContext, Predictor, TokenMeter
 from orchestrator.schema import Fate, Reason, SpanKind, SpeculationMode
 from orchestrator.speculation.governor import Tool
@@ -37,8 +38,8 @@ class Ask:
     meter: TokenMeter = field(default_factory=TokenMeter)
     text: str | None = None
     """The answer."""
-    first: bool = False
-    """No other guess said the same before."""
+    known: frozenset[str] = frozenset()
+    """What other guesses had said when the answer came."""
     answered_s: float | None = None
     """When it ended by itself."""
     error: str | None = None
@@ -69,6 +70,7 @@ class Call:
         """Of the last decision not to ask."""
         self._owner = owner
         self._asked: set[tuple[str, int]] = set()
+        self._refused: set[tuple[str, int]] = set()
         self._output = OutputSoFar(owner.observation_limit)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
@@ -111,6 +113,8 @@ class Call:
         self._output.feed(stream, data)
         if any(guess.alive and self._output.contradicts(guess.text) for guess in self.guesses.values()):
             self._decide()
+            if self._governed:  # what was known already may be worth a question now
+                self.predict()
 
     def end(self, observation: str | None = None) -> Guess | None:
         """No guess goes on but an open one on `observation`, which is given back, to be committed.
@@ -149,16 +153,19 @@ class Call:
             self._add(candidate, predictor.name, 0.0)
         ranks = owner.settings.breadth if predictor.ranks is None else predictor.ranks
         for rank in range(ranks):
-            if (predictor.name, rank) in self._asked:
+            question = predictor.name, rank
+            if question in self._asked:
                 continue
             if self._governed and any(ask.predictor == predictor.name for ask in self._pending()):
                 return  # its answer may make another one needless
             if (source := predictor.source(rank)) is not None:
-                decision = owner.governor.ask(owner.settings, self._tool(), source, self._p_known())
+                again = question in self._refused
+                decision = owner.governor.ask(owner.settings, self._tool(), source, self._p_known(), again)
                 if not decision.yes:
+                    self._refused.add(question)
                     self.refused = decision.reason
                     continue
-            self._asked.add((predictor.name, rank))
+            self._asked.add(question)
             ask = Ask(predictor.name, source or predictor.name, owner.spans.now())
             ask.meter.hopeless = owner.governor.hopeless(owner.settings, self._tool, ask.source)
             if source is None:
@@ -177,7 +184,10 @@ class Call:
             attributes |= {"source": ask.source, "depth": self.depth}
             await self._listen(predictor, rank, ask)
         ask.answered_s = owner.spans.now()
-        owner.governor.answers.add(ask.source, ask.answered_s - ask.asked_s)
+        if ask.text is None:
+            ask.known = frozenset(self.guesses)
+        if ask.error is None:
+            owner.governor.answers.add(ask.source, ask.answered_s - ask.asked_s)
         if self._governed and not self._over:
             self.predict()
 
@@ -185,7 +195,7 @@ class Call:
         try:
             async with aclosing(predictor.predict(self.context, rank, ask.meter)) as candidates:
                 async for candidate in candidates:
-                    ask.text, ask.first = candidate.text, candidate.text not in self.guesses
+                    ask.text, ask.known = candidate.text, frozenset(self.guesses)
                     self._add(candidate, predictor.name, self._owner.spans.now() - ask.asked_s)
                     self._decide()
         except Exception as error:
@@ -205,17 +215,23 @@ class Call:
             turn = self.context.turn + 1
             self.guesses[candidate.text] = Guess(candidate, predictor, seconds, p, self.depth, turn)
         elif p > known.p_hit and known.state is State.PREDICTED:
-            known.candidate, known.predictor, known.p_hit = candidate, predictor, p
+            known.candidate, known.predictor, known.predictor_s, known.p_hit = (
+                candidate,
+                predictor,
+                seconds,
+                p,
+            )
 
     def _pending(self) -> Iterator[Ask]:
         """Questions that are not answered so far."""
         return (ask for ask in self.asks if ask.answered_s is None)
 
     def _p_known(self) -> float:
-        """Probability that one of the guesses is exact."""
+        """Probability that one of the guesses is exact, as far as the tool's output has not ruled it out."""
         missing = 1.0
         for guess in self.guesses.values():
-            missing *= 1 - guess.p_hit
+            if guess.reason is not Reason.CONTRADICTED:
+                missing *= 1 - guess.p_hit
         return 1 - missing
 
     def _ranked(self) -> Iterator[tuple[Guess, float]]:
@@ -282,9 +298,7 @@ class Call:
         try:
             ids = owner.chat.observation(guess.text).token_ids
             params = owner.params(guess.turn, len(self.context.token_ids) + len(ids))
-            on = self.context.token_ids if self.parent is None else self.parent.branch
-            assert on is not None
-            (guess.branch,) = await owner.backend.open(on, [ids], params)
+            guess.branch = await self._branch(ids, params)
         except Exception as error:
             owner.finished(guess)
             guess.fail(str(error) or type(error).__name__)
@@ -294,6 +308,21 @@ class Call:
         guess.move(State.OPEN)
         guess.fate = Fate.DROPPED
         self._look_ahead()
+
+    async def _branch(self, ids: Sequence[int], params: SamplingParams) -> Branch:
+        """A new one on the parent's, as long as that is open: once it is committed it takes no more, and its
+        tokens are the context's own."""
+        backend, parent = self._owner.backend, self.parent
+        if parent is not None and parent.state is State.OPEN:
+            assert parent.branch is not None
+            try:
+                (branch,) = await backend.open(parent.branch, [ids], params)
+                return branch
+            except BackendError:
+                if parent.state is State.OPEN:
+                    raise
+        (branch,) = await backend.open(self.context.token_ids, [ids], params)
+        return branch
 
     def _look_ahead(self) -> None:
         """Read branches where the call that they end with may be speculated on as well."""

@@ -66,8 +66,11 @@ class Governor:
         self._refused: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
 
-    def ask(self, settings: SpeculationSettings, tool: Tool, source: str, p_known: float) -> Decision:
-        """Whether to ask a predictor; `p_known`: that one of the guesses there are is exact."""
+    def ask(
+        self, settings: SpeculationSettings, tool: Tool, source: str, p_known: float, again: bool = False
+    ) -> Decision:
+        """Whether to ask a predictor; `p_known`: that one of the guesses there are is exact; `again`: the
+        same question was refused before."""
         if settings.mode is SpeculationMode.ALWAYS:
             return Decision(True, Reason.ALWAYS)
         remaining, answer_s = self._remaining(tool), self.answers.mean(source)
@@ -83,7 +86,7 @@ class Governor:
             asked_s = min(answer_s, sum(remaining) / len(remaining) + tool.lead_s)
             taken = asked_s * self.load.taken_by_prediction()
             decision = _decide(p * saved, (1 - p) * asked_s, taken, settings)
-        return decision if decision.yes else self._explored(source, decision)
+        return decision if decision.yes or again else self._explored(source, decision)
 
     def branch(self, settings: SpeculationSettings, tool: Tool, p: float) -> Decision:
         """Whether a guess that is exact with probability `p`, where its tool is called, gets a branch."""

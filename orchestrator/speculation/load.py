@@ -72,7 +72,7 @@ class Load:
 
     def __init__(self) -> None:
         self.rollouts = Gauge()
-        """Those that speculate."""
+        """Whose agents run, with speculation or without."""
         self.ordinary = Gauge()
         self.branches = Gauge()
         self.predictions = Gauge()

@@ -109,8 +109,7 @@ async def speculating(
                 backend, chat, scope, settings, params, spans, group, max_turns, observation_limit
             )
             try:
-                with speculator.load.counted(speculator.load.rollouts):
-                    yield speculator
+                yield speculator
             finally:
                 speculator.close()
     except BaseExceptionGroup as error:
@@ -253,8 +252,9 @@ class Speculator:
             exact = guess.text == observation.text
             calibration.learn(candidate.source, candidate.confidence, call.kind, guess.p_hit, exact)
         for ask in call.asks:
-            if ask.answered_s is not None:
-                calibration.learn_source(ask.source, call.kind, ask.first and ask.text == observation.text)
+            told = ask.answered_s is not None and ask.error is None
+            if told and observation.text not in ask.known:
+                calibration.learn_source(ask.source, call.kind, ask.text == observation.text)
         tally = self._tallies[-1]
         errors = [guess.error for guess in call.guesses.values() if guess.error]
         tally.error = errors[0] if errors else call.error
@@ -285,6 +285,7 @@ class Speculator:
         finally:
             tally.block_s = self.spans.now() - returned_s
             self._end_span(guess, committed=True)
+        guess.error = None
         return action
 
     def _commit_failed(self, tally: _Tally, guess: Guess, error: BackendError) -> None:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.backends.scripted import ScriptedBackend
+from orchestrator.history import History
+from orchestrator.predictors.base import Candidate, PredictionContext
 from orchestrator.report import report
 from orchestrator.schema import (
     Fate,
@@ -20,6 +23,9 @@ from orchestrator.schema import (
     RolloutStatus,
     ToolLatency,
 )
+from orchestrator.speculation.call import Call
+from orchestrator.speculation.governor import Governor
+from orchestrator.speculation.load import Load
 from tests.orchestrator.scenes import (
     RIGHT,
     ROOM,
@@ -89,6 +95,21 @@ def test_a_branch_opened_on_another_survives_its_commit_and_streams_on() -> None
     assert second.saved_s == pytest.approx(0.3)
     assert second.block_s == pytest.approx(generation_s(plain, 2) - 0.3)
     assert engine(stage).ends == [("commit", 0), ("commit", 1)]
+    assert deep.trajectory == plain.trajectory
+
+
+@pytest.mark.parametrize("late_s", [-0.03, 0.02])
+def test_a_branch_that_is_opened_while_the_one_below_it_is_committed_is_opened_all_the_same(
+    late_s: float,
+) -> None:
+    """The first tool returns a little before the second prediction, or while the branch on it is opened."""
+    plain = sequential(scene([1.0, 3.0]))
+    ready = answer_s(RIGHT[0][0]) + 0.05 + generation_s(plain, 1) + answer_s(RIGHT[1][0])
+    stage = scene([ready + late_s, 3.0], opening_s=0.05)
+    deep = play(stage, tree(2))
+    assert [p.outcome for p in predictions(deep)] == [Outcome.HIT, Outcome.HIT]
+    assert [p.error for p in predictions(deep)] == [None, None]
+    assert engine(stage).ends == [("commit", branch.number) for branch in engine(stage).opened]
     assert deep.trajectory == plain.trajectory
 
 
@@ -339,6 +360,31 @@ def test_a_guess_that_comes_after_the_contradiction_gets_no_branch() -> None:
     rollout = play(stage, tree(1, early_drop=True))
     assert [(g.fate, g.reason) for g in guesses(rollout)] == [(Fate.UNUSED, Reason.CONTRADICTED)]
     assert engine(stage).opened == []
+
+
+def a_call() -> Call:
+    owner = SimpleNamespace(settings=tree(1), observation_limit=100, turn=0, governor=Governor(Load()))
+    context = PredictionContext((), "task", "files", History(), "ls", 0, 0)
+    return Call(owner, context, "ls")  # type: ignore[arg-type]
+
+
+def test_a_guess_that_the_output_has_ruled_out_counts_for_nothing() -> None:
+    call = a_call()
+    call._add(Candidate("a", "memo/exact", 0.9), "memo", 0.0)
+    call._add(Candidate("b", "memo/exact", 0.5), "memo", 0.0)
+    assert call._p_known() == pytest.approx(0.95)
+    call.guesses["a"].reason = Reason.CONTRADICTED
+    assert call._p_known() == pytest.approx(0.5)
+
+
+def test_a_guess_is_that_of_the_predictor_that_is_surest_of_it() -> None:
+    call = a_call()
+    call._add(Candidate("a", "memo/command", 0.3), "memo", 0.0)
+    call._add(Candidate("a", "world_model/greedy", 0.9), "world_model", 0.1)
+    call._add(Candidate("a", "world_model/sampled", 0.2), "world_model", 0.2)
+    (guess,) = call.guesses.values()
+    assert (guess.predictor, guess.candidate.source) == ("world_model", "world_model/greedy")
+    assert (guess.predictor_s, guess.p_hit) == (0.1, pytest.approx(0.9))
 
 
 def test_a_place_freed_by_an_early_drop_goes_to_the_next_guess() -> None:

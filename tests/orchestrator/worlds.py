@@ -212,7 +212,7 @@ class RecordingBackend(ScriptedBackend):
     """Remembers what was asked of it; its branches, by number, can be made to fail.
 
     Those in `broken` die after four tokens, those in `refused` are not opened, and the drop of those in
-    `undroppable` is not answered. Opening takes `opening_s`.
+    `undroppable` is not answered. Opening takes `opening_s`, and none is opened on a committed branch.
     """
 
     def __init__(self, script: Script, *, opening_s: float = 0.0, **options: float):
@@ -246,6 +246,8 @@ class RecordingBackend(ScriptedBackend):
             raise BackendError("the policy engine at nowhere refused with status 429: too many branches")
         on = parent.inside if isinstance(parent, RecordedBranch) else parent
         above = parent.number if isinstance(parent, RecordedBranch) else None
+        if ("commit", above) in self.ends:
+            raise BackendError("the policy engine refused with status 409: the branch has ended")
         generate = self._generate_and_die if number in self.broken else self.generate
         inside = self.branches.open(on, candidates, lambda ids: generate(ids, params))
         opened = [RecordedBranch(self, number + i, above, branch) for i, branch in enumerate(inside)]
