@@ -68,7 +68,7 @@ class Metrics:
         self._token_s = Gauge(
             "obsspec_load_token_seconds",
             "Seconds a token of an ordinary action, as fitted: its base, and what each ordinary request, "
-            "branch and prediction beside it adds.",
+            "branch and prediction beside it adds; seconds, once, that each that begins adds.",
             ["part"],
             registry=self.registry,
         )

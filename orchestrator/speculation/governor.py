@@ -5,10 +5,10 @@ action. One that does not hold costs what it takes from other requests of the en
 away, priced at `waste` seconds a second; so does a prediction. Both are expectations under what was measured
 so far:
 
-    gain = p · saved − (1 − p) · wasted · (waste + taken) − opening
+    gain = p · saved · net − (1 − p) · wasted · (waste + taken) − opening − stalled
 
-with p(hit) from `calibration`, the tool's remaining time from `times`, and the engine's speed under its
-load from `load`. For a branch ahead of its tool (depth above 1), `saved` is what it saves beyond a
+with p(hit) from `calibration`, the tool's remaining time from `times`, and from `load` the engine's speed
+and what others lose. For a branch ahead of its tool (depth above 1), `saved` is what it saves beyond a
 branch that is opened when that tool starts.
 """
 
@@ -27,6 +27,8 @@ _EXPLORE = 100
 """Refused questions for each that is asked all the same."""
 _FINISH = 20
 """Predictions for each that is finished however unsure it becomes."""
+_TRIES = 4
+"""At once, as long as nothing is known of what they bring."""
 _SURE_ENOUGH = 0.5
 """A prediction this sure so far is finished without further questions."""
 _LEAST_S = 0.001
@@ -75,7 +77,7 @@ class Governor:
             return Decision(True, Reason.ALWAYS)
         remaining, answer_s = self._remaining(tool), self.answers.mean(source)
         if not remaining or answer_s is None or not self.load.known:
-            return Decision(True, Reason.UNKNOWN_TIMES)
+            return Decision(self.load.predictions.value < _TRIES, Reason.UNKNOWN_TIMES)
         p = tool.p_path * (1 - p_known) * self.calibration.p_source(source, tool.kind)
         saved = self._saved(remaining, tool.lead_s - answer_s)
         if tool.elapsed_s is None:  # asked when the tool starts, it would save this
@@ -83,8 +85,9 @@ class Governor:
         if saved < _LEAST_S:
             decision = Decision(False, Reason.TOO_SHORT, p * saved)
         else:
+            saved *= self.load.net()
             asked_s = min(answer_s, sum(remaining) / len(remaining) + tool.lead_s)
-            taken = asked_s * self.load.taken_by_prediction()
+            taken = asked_s * self.load.taken_by_prediction() + p * self.load.taken_by_opening(1.0)
             decision = _decide(p * saved, (1 - p) * asked_s, taken, settings)
         return decision if decision.yes or again else self._explored(source, decision)
 
@@ -97,7 +100,7 @@ class Governor:
             return Decision(False, Reason.BUDGET)
         remaining = self._remaining(tool)
         if not remaining or not load.known:
-            return Decision(True, Reason.UNKNOWN_TIMES)
+            return Decision(load.branches.value < _TRIES, Reason.UNKNOWN_TIMES)
         saved = self._saved(remaining, tool.lead_s)
         wasted = (1 - tool.p_path * p) * saved
         if tool.elapsed_s is None:
@@ -108,9 +111,9 @@ class Governor:
         opening = self.load.opening_s.value or 0.0
         if saved < _LEAST_S:
             return Decision(False, Reason.TOO_SHORT, saved * tool.p_path * p)
-        return _decide(
-            tool.p_path * p * saved - opening, wasted, wasted * self.load.taken_by_branch(), settings
-        )
+        taken = wasted * self.load.taken_by_branch() + self.load.taken_by_opening(tool.p_path * p)
+        gain = tool.p_path * p * saved * self.load.net() - opening
+        return _decide(gain, wasted, taken, settings)
 
     def hopeless(
         self, settings: SpeculationSettings, tool: Callable[[], Tool], source: str

@@ -1,8 +1,9 @@
 """What the policy's engine has to do for this service, and how fast it is under that.
 
-Seconds a token are modelled as a sum: a base, and so much more for each ordinary request, each branch and
-each prediction that runs beside it. The parts are fitted online to every action that was generated, each
-with the mean load it met, by recursive least squares with forgetting.
+Seconds a token are modelled as a sum: a base, so much more for each ordinary request, each branch and each
+prediction that runs beside it, and a stall for each ordinary request and each branch that begins meanwhile,
+since an engine decodes nothing while it reads a prompt. The parts are fitted online to every action that was
+generated, each with the mean load it met, by recursive least squares with forgetting.
 """
 
 from __future__ import annotations
@@ -20,31 +21,47 @@ _FIRST_SHARE = 0.05
 """Of the base, what one request more is taken to cost before anything was measured."""
 _SMOOTH = 0.1
 _RECENT_S = 2.0
+_MOST_STALLED = 0.8
+"""Part of the time, at most, that an engine is taken to be stalled."""
+PARTS = ("base", "ordinary", "branch", "prediction", "begins", "branch_begins")
 
 
 @dataclass
 class Gauge:
-    """A number of things in progress, its integral over time, and its recent mean."""
+    """A number of things in progress, its integral over time, its recent mean, and how many have begun."""
 
     value: int = 0
+    begun: int = 0
     _area: float = 0.0
     _recent: float = 0.0
+    _recently_begun: float = 0.0
     _since: float = 0.0
 
-    def add(self, change: int, now: float) -> None:
+    def add(self, change: int, now: float, *, begins: bool = True) -> None:
+        """`begins`: what comes is new to the engine."""
         self.area(now)
         self.value += change
+        if begins and change > 0:
+            self.begun += change
+            self._recently_begun += change
 
     def area(self, now: float) -> float:
         passed, self._since = now - self._since, now
         self._area += self.value * passed
-        self._recent = self.value + (self._recent - self.value) * math.exp(-passed / _RECENT_S)
+        left = math.exp(-passed / _RECENT_S)
+        self._recent = self.value + (self._recent - self.value) * left
+        self._recently_begun *= left
         return self._area
 
     def recent(self, now: float) -> float:
         """Mean value, in which what was so many seconds ago counts a factor e less."""
         self.area(now)
         return self._recent
+
+    def rate(self, now: float) -> float:
+        """So many have begun a second, lately."""
+        self.area(now)
+        return self._recently_begun / _RECENT_S
 
 
 @dataclass
@@ -83,9 +100,9 @@ class Load:
         """To open a branch."""
 
     @contextmanager
-    def counted(self, gauge: Gauge) -> Iterator[None]:
+    def counted(self, gauge: Gauge, *, begins: bool = True) -> Iterator[None]:
         """While something that `gauge` counts is in progress."""
-        gauge.add(1, _now())
+        gauge.add(1, _now(), begins=begins)
         try:
             yield
         finally:
@@ -111,9 +128,9 @@ class Load:
 
     def _areas(self) -> np.ndarray:
         now = _now()
-        return np.array(
-            [now, *(gauge.area(now) for gauge in (self.ordinary, self.branches, self.predictions))]
-        )
+        gauges = (self.ordinary, self.branches, self.predictions)
+        begun = (self.ordinary.begun + self.branches.begun, self.branches.begun)
+        return np.array([now, *(gauge.area(now) for gauge in gauges), *begun])
 
     def _learn(self, measured: Measured, change: np.ndarray) -> None:
         seconds = change[0]
@@ -124,16 +141,16 @@ class Load:
         beside = change[1:] / seconds
         beside[0] -= 1.0
         token_s = (seconds - measured.first_s) / (measured.tokens - 1)
-        self._fit = self._fit or _Fit(token_s)
+        beside[3:] *= token_s
+        self._fit = self._fit or _Fit(token_s, measured.first_s)
         self._fit.learn(np.array([1.0, *beside]), token_s)
 
     def parts(self) -> dict[str, float]:
-        """Seconds a token: the base, and what each request beside it adds; nothing before it was measured."""
+        """Seconds a token: the base, and what each request beside it adds; seconds once: what each that
+        begins adds. Nothing before it was measured."""
         if self._fit is None:
             return {}
-        return dict(
-            zip(("base", "ordinary", "branch", "prediction"), map(float, self._fit.parts), strict=True)
-        )
+        return dict(zip(PARTS, map(float, self._fit.parts), strict=True))
 
     @property
     def known(self) -> bool:
@@ -143,13 +160,14 @@ class Load:
     def token_s(self) -> float:
         """Expected seconds a token of one more request, beside what runs now."""
         assert self._fit is not None
-        base, ordinary, branch, prediction = self._fit.parts
-        return float(
+        base, ordinary, branch, prediction = self._fit.parts[:4]
+        decoding_s = (
             base
             + ordinary * self.ordinary.value
             + branch * self.branches.value
             + prediction * self.predictions.value
         )
+        return float(decoding_s / (1 - self._stalled()))
 
     def generation_s(self) -> float:
         """Expected seconds of one more action, beside what runs now."""
@@ -161,36 +179,71 @@ class Load:
         return self._tokens.value or 0.0
 
     def taken_by_branch(self) -> float:
-        """Seconds that the ordinary requests lose, together, for each second that one more branch runs."""
+        """Seconds that others lose, together, for each second that one more branch runs."""
         assert self._fit is not None
         return float(self._others() * self._fit.parts[2] / self.token_s())
+
+    def taken_by_opening(self, p_hit: float) -> float:
+        """Seconds that others lose, together, while the engine reads a branch's prompt, beyond those that they
+        would lose to the ordinary request that a hit saves. Requests that come within one token of each other
+        are read at once, which a branch is not."""
+        assert self._fit is not None
+        *_, begins, branch_begins = self._fit.parts
+        within = self.ordinary.rate(_now()) * self.token_s()
+        alone = -math.expm1(-within) / within if within else 1.0
+        return float(self._others() * ((1 - alone * p_hit) * begins + branch_begins))
 
     def taken_by_prediction(self) -> float:
         """The same for one more prediction."""
         assert self._fit is not None
         return float(self._others() * self._fit.parts[3] / self.token_s())
 
+    def net(self) -> float:
+        """What remains of a second saved, in [0, 1]. A rollout that is done sooner comes back sooner, and the
+        others lose what it adds to their tokens: in an idle engine all of the second remains, in a full one
+        next to nothing, since there only less work saves time."""
+        assert self._fit is not None
+        base, *beside = self._fit.parts[:4]
+        now, others = _now(), self._share_of_others()
+        gauges = (self.ordinary, self.branches, self.predictions)
+        added = sum(part * gauge.recent(now) for part, gauge in zip(beside, gauges, strict=True))
+        return float((1 - self._stalled(others)) * base / (base + others * added))
+
+    def _stalled(self, share: float = 1.0) -> float:
+        """Part of the time in which the engine reads prompts, at that share of the present rate."""
+        assert self._fit is not None
+        *_, begins, branch_begins = self._fit.parts
+        ordinary, branches = self.ordinary.rate(_now()), self.branches.rate(_now())
+        stalled = begins * (ordinary + branches) + branch_begins * branches
+        return float(min(_MOST_STALLED, share * stalled))
+
     def _others(self) -> float:
-        """Ordinary requests of other rollouts that are expected in the time to come: halfway between how many
-        there are and how many there were lately."""
-        recent = self.ordinary.recent(_now())
-        if self.rollouts.value:
-            recent *= 1 - 1 / self.rollouts.value
-        return (self.ordinary.value + recent) / 2
+        """Requests and branches of other rollouts that are expected in the time to come: halfway between how
+        many there are and how many there were lately."""
+        now, gauges = _now(), (self.ordinary, self.branches)
+        recent = sum(gauge.recent(now) for gauge in gauges) * self._share_of_others()
+        return (sum(gauge.value for gauge in gauges) + recent) / 2
+
+    def _share_of_others(self) -> float:
+        """Part of the load that is not a rollout's own."""
+        return 1 - 1 / self.rollouts.value if self.rollouts.value else 1.0
 
 
 class _Fit:
-    """Recursive least squares of seconds a token over (1, ordinary, branches, predictions)."""
+    """Recursive least squares of seconds a token over (1, ordinary, branches, predictions, requests and
+    branches that begin a token, branches that do: what these stall beyond a request)."""
 
-    def __init__(self, token_s: float):
-        scale = max(token_s, 1e-6)
-        self._mean = scale * np.array([1.0, *[_FIRST_SHARE] * 3])
+    def __init__(self, token_s: float, first_s: float):
+        """Of the first action; a prompt is taken to stall others half as long as its own request."""
+        scale, stall = max(token_s, 1e-6), max(first_s, 1e-6)
+        self._mean = np.array([scale, *[scale * _FIRST_SHARE] * 3, stall / 2, 0.0])
         self.parts = self._mean
         """None is negative; the base is above 0."""
         self._noise = (0.2 * scale) ** 2
-        self._prior = np.diag(1 / (scale * np.array([0.5, 0.1, 0.1, 0.1])) ** 2)
-        self._information = np.zeros((4, 4))
-        self._moment = np.zeros(4)
+        deviations = np.array([0.5 * scale, *[0.1 * scale] * 3, stall / 2, stall / 4])
+        self._prior = np.diag(1 / deviations**2)
+        self._information = np.zeros((6, 6))
+        self._moment = np.zeros(6)
 
     def learn(self, load: np.ndarray, token_s: float) -> None:
         self._information = _FORGET * self._information + np.outer(load, load) / self._noise

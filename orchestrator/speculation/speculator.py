@@ -274,7 +274,7 @@ class Speculator:
         try:
             with (
                 self.spans.measure(SpanKind.POLICY, tally.turn + 1) as attributes,
-                self.load.counted(self.load.ordinary),
+                self.load.counted(self.load.ordinary, begins=False),
             ):
                 attributes["branch"] = True
                 await action.read(chunks)

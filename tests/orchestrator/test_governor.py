@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import mean
 
@@ -36,11 +37,19 @@ ALWAYS = SpeculationSettings(mode=SpeculationMode.ALWAYS)
 
 
 class FixedLoad(Load):
-    """An action takes a second, opening a branch nothing; what a branch or a prediction takes is given."""
+    """An action takes a second, opening a branch nothing; what is taken and what remains is given."""
 
-    def __init__(self, by_branch: float = 0.0, by_prediction: float = 0.0, opening_s: float = 0.0):
+    def __init__(
+        self,
+        by_branch: float = 0.0,
+        by_prediction: float = 0.0,
+        opening_s: float = 0.0,
+        by_opening: float = 0.0,
+        remains: float = 1.0,
+    ):
         super().__init__()
         self._taken = by_branch, by_prediction
+        self._by_opening, self._remains = by_opening, remains
         self.opening_s.add(opening_s)
 
     @property
@@ -55,6 +64,12 @@ class FixedLoad(Load):
 
     def taken_by_prediction(self) -> float:
         return self._taken[1]
+
+    def taken_by_opening(self, p_hit: float) -> float:
+        return self._by_opening * (1 - p_hit)
+
+    def net(self) -> float:
+        return self._remains
 
 
 def governor(tool_s: Sequence[float] = (), answer_s: float | None = None, **load: float) -> Governor:
@@ -191,6 +206,17 @@ def test_a_question_takes_from_others_while_it_is_answered() -> None:
     decision = known(governor([3.0], answer_s=0.5, by_prediction=2.0)).ask(GOVERNED, running(), "model", 0.0)
     assert (decision.yes, decision.reason) == (False, Reason.LOAD)
     assert decision.gain_s == pytest.approx(0.6 - 0.4 * 0.5 * 0.25 - 0.5 * 2.0, abs=0.01)
+
+
+def test_in_a_full_engine_little_remains_of_what_is_saved() -> None:
+    full, busy = governor([2.0], remains=0.2), governor([2.0], by_opening=1.0)
+    assert full.branch(GOVERNED, running(), 0.8).gain_s == pytest.approx(0.8 * 0.2 - 0.2 * 0.25)
+    assert full.branch(GOVERNED, running(), 0.5).reason is Reason.UNLIKELY
+    decision = busy.branch(GOVERNED, running(), 0.8)
+    assert decision.gain_s == pytest.approx(0.8 - 0.2 * 0.25 - 0.2)
+    assert busy.branch(GOVERNED, running(), 0.5).reason is Reason.LOAD
+    asked = known(governor([3.0], answer_s=0.5, remains=0.2)).ask(GOVERNED, running(), "model", 0.0)
+    assert asked.gain_s == pytest.approx(0.6 * 0.2 - 0.4 * 0.5 * 0.25, abs=0.01)
 
 
 def test_a_source_that_is_never_right_is_asked_no_more() -> None:
@@ -424,7 +450,7 @@ def test_the_speed_of_an_engine_is_found(noise: float) -> None:
     engine = Engine(noise=noise)
     load = learned(engine, 600)
     assert load._fit is not None
-    base, ordinary, branch, prediction = load._fit.parts
+    base, ordinary, branch, prediction, *_ = load._fit.parts
     exact = noise == 0
     assert base == pytest.approx(0.02, rel=0.02 if exact else 0.25)
     assert ordinary == pytest.approx(0.002, rel=0.02 if exact else 0.5)
@@ -450,8 +476,8 @@ def test_expected_times_are_those_beside_what_runs_now() -> None:
         assert load.token_s() == pytest.approx(token_s, rel=0.02)
         assert load.generation_s() == pytest.approx(0.1 + load.action_tokens * token_s, rel=0.02)
         assert load.action_tokens == pytest.approx(30, rel=0.4)
-        assert load.taken_by_branch() == pytest.approx(4 * 0.001 / token_s, rel=0.06)
-        assert load.taken_by_prediction() == pytest.approx(4 * 0.0005 / token_s, rel=0.1)
+        assert load.taken_by_branch() == pytest.approx(6 * 0.001 / token_s, rel=0.06)
+        assert load.taken_by_prediction() == pytest.approx(6 * 0.0005 / token_s, rel=0.1)
 
     learned(Engine(), 600, then=then)
 
@@ -476,11 +502,67 @@ def test_what_ran_lately_is_expected_to_run_again() -> None:
 
 def test_an_engine_that_does_not_mind_is_found_not_to() -> None:
     async def then(load: Load) -> None:
-        assert load._fit is not None
-        assert load._fit.parts == pytest.approx([0.02, 0.0, 0.0, 0.0], abs=0.0005)
+        assert load.parts()["base"] == pytest.approx(0.02, abs=0.0005)
+        assert [load.parts()[part] for part in ("ordinary", "branch", "prediction")] == pytest.approx(
+            [0.0, 0.0, 0.0], abs=0.0005
+        )
         assert load.taken_by_branch() < 0.05
 
     learned(Engine(ordinary=0.0, branch=0.0, prediction=0.0), 600, then=then)
+
+
+def stalling(extra_s: float = 0.0) -> Load:
+    """After 600 actions on an engine that each request that begins stalls for 50 ms, and each branch for
+    `extra_s` more: while an action runs, one or the other begins at every tenth token, and is soon over."""
+    rng = random.Random(0)
+
+    async def main() -> Load:
+        load = Load()
+        for _ in range(600):
+            with load.measured() as measured:
+                await asyncio.sleep(0.1)
+                for _ in range(39):
+                    begins = rng.choice((load.ordinary, load.branches)) if rng.random() < 0.1 else None
+                    stall_s = 0.05 + extra_s * (begins is load.branches) if begins else 0.0
+                    with load.counted(begins) if begins else nullcontext():
+                        await asyncio.sleep(0.02 + stall_s)
+                measured.read(40, 0.1)
+        return load
+
+    return run(main())
+
+
+@pytest.mark.parametrize("extra_s", [0.0, 0.02])
+def test_what_a_request_stalls_that_begins_is_found(extra_s: float) -> None:
+    parts = stalling(extra_s).parts()
+    assert parts["base"] == pytest.approx(0.02, rel=0.1)
+    assert parts["begins"] == pytest.approx(0.05, rel=0.25)
+    assert parts["branch_begins"] == pytest.approx(extra_s, abs=0.01)
+
+
+def test_a_second_saved_is_a_second_where_nobody_else_is() -> None:
+    async def then(load: Load) -> None:
+        with load.counted(load.rollouts):
+            assert load.net() == pytest.approx(1.0)
+            runs(load, 4, 4, 4)
+            await asyncio.sleep(100.0)
+            assert load.net() == pytest.approx(1.0)
+            assert load.taken_by_opening(0.0) > 0  # requests that nobody here knows of run at this moment
+        assert load.net() < 0.6
+
+    learned(Engine(ordinary=0.005, branch=0.005), 600, then=then)
+
+
+def test_a_hit_saves_the_reading_of_an_ordinary_request() -> None:
+    async def then(load: Load) -> None:
+        runs(load, 4)
+        await asyncio.sleep(100.0)
+        missed, hit = load.taken_by_opening(0.0), load.taken_by_opening(1.0)
+        assert missed == pytest.approx(4 * (load.parts()["begins"] + load.parts()["branch_begins"]))
+        assert hit == pytest.approx(4 * load.parts()["branch_begins"])
+        assert missed > hit
+
+    learned(Engine(), 600, then=then)
 
 
 def test_an_engine_that_becomes_slower_is_followed() -> None:
