@@ -184,9 +184,9 @@ class Load:
         return float(self._others() * self._fit.parts[2] / self.token_s())
 
     def taken_by_opening(self, p_hit: float) -> float:
-        """Seconds that others lose, together, while the engine reads a branch's prompt, beyond those that they
-        would lose to the ordinary request that a hit saves. Requests that come within one token of each other
-        are read at once, which a branch is not."""
+        """Seconds that others lose, together, while the engine reads a branch's prompt, beyond those that
+        they would lose to the ordinary request that a hit saves. Requests that come within one token of each
+        other are read at once, which a branch is not."""
         assert self._fit is not None
         *_, begins, branch_begins = self._fit.parts
         within = self.ordinary.rate(_now()) * self.token_s()
