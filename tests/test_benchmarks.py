@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def config_file(engines: Config, tmp_path: Path) -> Path:
+def service_file(engines: Config, tmp_path: Path) -> Path:
     """A service in front of the session's engines."""
     service = engines.orchestrator.model_dump(mode="json") | {"port": 0, "cache": str(tmp_path / "cache")}
     file = tmp_path / "service.yaml"
@@ -34,8 +34,8 @@ def bench(what: str, config: Path, folder: Path) -> tuple[dict[str, Any], str, P
     return json.loads(copy.read_text()), result.stdout, run
 
 
-def test_bench_latency(config_file: Path, tmp_path: Path) -> None:
-    data, printed, run = bench("latency", config_file, tmp_path)
+def test_bench_latency(service_file: Path, tmp_path: Path) -> None:
+    data, printed, run = bench("latency", service_file, tmp_path)
     assert set(data["reduction"]) == {"paper", "default", "oracle"}
     assert set(data["regimes"]) == {"tool_3.7x", "tool_1x"}
     for regime in data["regimes"].values():
@@ -51,8 +51,8 @@ def test_bench_latency(config_file: Path, tmp_path: Path) -> None:
     assert "oracle" in printed
 
 
-def test_bench_regimes(config_file: Path, tmp_path: Path) -> None:
-    data, printed, run = bench("regimes", config_file, tmp_path)
+def test_bench_regimes(service_file: Path, tmp_path: Path) -> None:
+    data, printed, run = bench("regimes", service_file, tmp_path)
     assert data["worst_case"]["governed"] < data["worst_case"]["always"]
     assert set(data["validation"]["modes"]) == {"sequential", "paper", "default"}
     assert data["simulator_error"] < 0.5
