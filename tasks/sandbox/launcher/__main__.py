@@ -99,6 +99,8 @@ class Launcher:
 
     def _heard(self, box: Box) -> bool:
         """The first process of a sandbox, or what should have become it, said something or is gone."""
+        if box.ready < 0:  # it ended in the same moment, and was heard then
+            return True
         try:
             said = box.hear()
         except OSError as error:
