@@ -36,14 +36,14 @@ FULL = Size(
 )
 QUICK = Size(
     hardware=("8b",),
-    concurrency=(1, 8, 64),
+    concurrency=(1, 8, 32),
     maps={RATIO: (0.1, 1, 10), ACCURACY: (0, 0.5, 1), SPEED: (1, 10)},
-    rollouts_per_slot=2,
-    least_rollouts=32,
+    rollouts_per_slot=1,
+    least_rollouts=16,
     turns=4,
 )
 REAL = RealSize(alone=4, loaded=24, groups=10)
-REAL_QUICK = RealSize(alone=2, loaded=8, groups=1, tool_s=0.3)
+REAL_QUICK = RealSize(alone=2, loaded=6, groups=1, tool_s=0.2)
 
 
 def sweep(size: Size, console: Console) -> list[dict[str, Any]]:
