@@ -5,7 +5,7 @@ action. One that does not hold costs what it takes from other requests of the en
 away, priced at `waste` seconds a second; so does a prediction. Both are expectations under what was measured
 so far:
 
-    gain = p · saved · net − (1 − p) · wasted · (waste + taken) − opening − stalled
+    gain = net · (p · saved − (1 − p) · wasted · waste) − (1 − p) · wasted · taken − opening − stalled
 
 with p(hit) from `calibration`, the tool's remaining time from `times`, and from `load` the engine's speed
 and what others lose. For a branch ahead of its tool (depth above 1), `saved` is what it saves beyond a
@@ -85,10 +85,10 @@ class Governor:
         if saved < _LEAST_S:
             decision = Decision(False, Reason.TOO_SHORT, p * saved)
         else:
-            saved *= self.load.net()
+            net = self.load.net()
             asked_s = min(answer_s, sum(remaining) / len(remaining) + tool.lead_s)
             taken = asked_s * self.load.taken_by_prediction() + p * self.load.taken_by_opening(1.0)
-            decision = _decide(p * saved, (1 - p) * asked_s, taken, settings)
+            decision = _decide(net * p * saved, net * (1 - p) * asked_s, taken, settings)
         return decision if decision.yes or again else self._explored(source, decision)
 
     def branch(self, settings: SpeculationSettings, tool: Tool, p: float) -> Decision:
@@ -112,8 +112,8 @@ class Governor:
         if saved < _LEAST_S:
             return Decision(False, Reason.TOO_SHORT, saved * tool.p_path * p)
         taken = wasted * self.load.taken_by_branch() + self.load.taken_by_opening(tool.p_path * p)
-        gain = tool.p_path * p * saved * self.load.net() - opening
-        return _decide(gain, wasted, taken, settings)
+        net = self.load.net()
+        return _decide(net * tool.p_path * p * saved - opening, net * wasted, taken, settings)
 
     def hopeless(
         self, settings: SpeculationSettings, tool: Callable[[], Tool], source: str

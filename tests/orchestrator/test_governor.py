@@ -210,13 +210,14 @@ def test_a_question_takes_from_others_while_it_is_answered() -> None:
 
 def test_in_a_full_engine_little_remains_of_what_is_saved() -> None:
     full, busy = governor([2.0], remains=0.2), governor([2.0], by_opening=1.0)
-    assert full.branch(GOVERNED, running(), 0.8).gain_s == pytest.approx(0.8 * 0.2 - 0.2 * 0.25)
-    assert full.branch(GOVERNED, running(), 0.5).reason is Reason.UNLIKELY
+    assert full.branch(GOVERNED, running(), 0.8).gain_s == pytest.approx(0.2 * (0.8 - 0.2 * 0.25))
+    loaded = governor([2.0], remains=0.2, by_branch=1.0)
+    assert loaded.branch(GOVERNED, running(), 0.5).reason is Reason.LOAD
     decision = busy.branch(GOVERNED, running(), 0.8)
     assert decision.gain_s == pytest.approx(0.8 - 0.2 * 0.25 - 0.2)
     assert busy.branch(GOVERNED, running(), 0.5).reason is Reason.LOAD
     asked = known(governor([3.0], answer_s=0.5, remains=0.2)).ask(GOVERNED, running(), "model", 0.0)
-    assert asked.gain_s == pytest.approx(0.6 * 0.2 - 0.4 * 0.5 * 0.25, abs=0.01)
+    assert asked.gain_s == pytest.approx(0.2 * (0.6 - 0.4 * 0.5 * 0.25), abs=0.01)
 
 
 def test_a_source_that_is_never_right_is_asked_no_more() -> None:
