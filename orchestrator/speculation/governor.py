@@ -23,7 +23,7 @@ from orchestrator.speculation.calibration import Calibration
 from orchestrator.speculation.load import Load
 from orchestrator.speculation.times import Times
 
-_EXPLORE = 100
+_EXPLORE = 20
 """Refused questions for each that is asked all the same."""
 _FINISH = 20
 """Predictions for each that is finished however unsure it becomes."""

@@ -230,7 +230,7 @@ def test_a_refused_question_is_explored_now_and_then_but_not_for_being_asked_aga
     again = [wise.ask(GOVERNED, running(), "model", 0.0, again=True) for _ in range(300)]
     assert {decision.reason for decision in again} == {Reason.TOO_SHORT}
     first = [wise.ask(GOVERNED, running(), "model", 0.0) for _ in range(300)]
-    assert Counter(decision.reason for decision in first) == {Reason.TOO_SHORT: 297, Reason.EXPLORE: 3}
+    assert Counter(decision.reason for decision in first) == {Reason.TOO_SHORT: 285, Reason.EXPLORE: 15}
 
 
 def test_a_question_about_a_later_tool_saves_what_asking_then_would_not() -> None:
@@ -624,7 +624,7 @@ def test_tools_of_a_millisecond_are_not_speculated_on_once_they_are_known() -> N
     many(stage, governed(), 80)
     after = asked(stage), len(engine(stage).opened)
     last = many(stage, governed(), 60)
-    assert asked(stage) <= after[0] + 3  # now and then it sees whether that still holds
+    assert asked(stage) <= after[0] + 8  # now and then it sees whether that still holds
     assert len(engine(stage).opened) == after[1]
     reasons = Counter(p.reason for r in last for p in predictions(r) if p.outcome is Outcome.DECLINED)
     assert reasons == {Reason.TOO_SHORT: 120 - (asked(stage) - after[0])}
@@ -635,7 +635,7 @@ def test_tools_that_always_outrun_the_predictor_end_the_questions() -> None:
     many(stage, governed(), 30)
     before = asked(stage)
     many(stage, governed(), 60)
-    assert asked(stage) <= before + 3
+    assert asked(stage) <= before + 8
 
 
 def test_a_predictor_that_is_right_is_made_use_of() -> None:
