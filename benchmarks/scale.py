@@ -283,8 +283,8 @@ def measure(quick: bool, console: Console) -> dict[str, Any]:
     most = run(Load(concurrent=1000, rollouts=1000 if quick else 2000))
     console.print(f"1,000 at once: {most.wall_s:.0f} s")
     short, middle, long = (grown(Load(64, 64, prompt_words=n)) for n in (200, 6_000, 12_000))
-    byte_per_token = (long.rss_mb - short.rss_mb) * 2**20 / (long.live_tokens - short.live_tokens)
-    on_the_line = short.rss_mb + byte_per_token * (middle.live_tokens - short.live_tokens) / 2**20
+    bytes_per_token = (long.rss_mb - short.rss_mb) * 2**20 / (long.live_tokens - short.live_tokens)
+    on_the_line = short.rss_mb + bytes_per_token * (middle.live_tokens - short.live_tokens) / 2**20
     overhead = {name: overheads_ms(each.rollouts) for name, each in (("256", busy), ("1000", most))}
     hits = [t.prediction.outcome for r in busy.rollouts for t in r.turns if t.prediction]
     return {
@@ -298,7 +298,7 @@ def measure(quick: bool, console: Console) -> dict[str, Any]:
         "turns_per_s": sum(len(r.turns) for r in most.rollouts) / most.wall_s,
         "cpu_ms_per_turn": 1000 * busy.cpu_s / sum(len(r.turns) for r in busy.rollouts),
         "cpu_per_turn_long_over_short": long.cpu_s_per_turn / short.cpu_s_per_turn,
-        "bytes_per_live_token": byte_per_token,
+        "bytes_per_live_token": bytes_per_token,
         "memory_over_line_at_half_length": middle.rss_mb / on_the_line,
         "by_length": [asdict(each) for each in (short, middle, long)],
         "hit_frac": sum(outcome is Outcome.HIT for outcome in hits) / len(hits),

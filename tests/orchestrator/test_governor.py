@@ -624,7 +624,7 @@ def test_tools_of_a_millisecond_are_not_speculated_on_once_they_are_known() -> N
     many(stage, governed(), 80)
     after = asked(stage), len(engine(stage).opened)
     last = many(stage, governed(), 60)
-    assert asked(stage) <= after[0] + 8  # now and then it sees whether that still holds
+    assert asked(stage) <= after[0] + 6  # now and then it sees whether that still holds
     assert len(engine(stage).opened) == after[1]
     reasons = Counter(p.reason for r in last for p in predictions(r) if p.outcome is Outcome.DECLINED)
     assert reasons == {Reason.TOO_SHORT: 120 - (asked(stage) - after[0])}
@@ -635,7 +635,7 @@ def test_tools_that_always_outrun_the_predictor_end_the_questions() -> None:
     many(stage, governed(), 30)
     before = asked(stage)
     many(stage, governed(), 60)
-    assert asked(stage) <= before + 8
+    assert asked(stage) <= before + 6
 
 
 def test_a_predictor_that_is_right_is_made_use_of() -> None:

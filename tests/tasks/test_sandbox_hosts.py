@@ -175,7 +175,6 @@ def test_a_killed_host_leaves_no_sandbox_behind() -> None:
 ORDINARY = """
 import asyncio, os, sys
 from pathlib import Path
-from types import SimpleNamespace
 from tasks.sandbox.namespace import NamespaceSandbox
 from tasks.sandbox.runtime import default_store, runtime
 from tasks.task import Task
