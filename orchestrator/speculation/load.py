@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -128,9 +128,18 @@ class Load:
 
     def _areas(self) -> np.ndarray:
         now = _now()
-        gauges = (self.ordinary, self.branches, self.predictions)
         begun = (self.ordinary.begun + self.branches.begun, self.branches.begun)
-        return np.array([now, *(gauge.area(now) for gauge in gauges), *begun])
+        return np.array([now, *(gauge.area(now) for gauge in self._gauges), *begun])
+
+    @property
+    def _gauges(self) -> tuple[Gauge, Gauge, Gauge]:
+        """Of what runs beside an action, in the order of the parts."""
+        return self.ordinary, self.branches, self.predictions
+
+    def _added(self, beside: Iterable[float]) -> float:
+        """Seconds a token that so many ordinary requests, branches and predictions add."""
+        assert self._fit is not None
+        return float(sum(part * number for part, number in zip(self._fit.parts[1:4], beside, strict=True)))
 
     def _learn(self, measured: Measured, change: np.ndarray) -> None:
         seconds = change[0]
@@ -160,13 +169,7 @@ class Load:
     def token_s(self) -> float:
         """Expected seconds a token of one more request, beside what runs now."""
         assert self._fit is not None
-        base, ordinary, branch, prediction = self._fit.parts[:4]
-        decoding_s = (
-            base
-            + ordinary * self.ordinary.value
-            + branch * self.branches.value
-            + prediction * self.predictions.value
-        )
+        decoding_s = self._fit.parts[0] + self._added(gauge.value for gauge in self._gauges)
         return float(decoding_s / (1 - self._stalled()))
 
     def generation_s(self) -> float:
@@ -203,10 +206,8 @@ class Load:
         others lose what it adds to their tokens: in an idle engine all of the second remains, in a full one
         next to nothing, since there only less work saves time."""
         assert self._fit is not None
-        base, *beside = self._fit.parts[:4]
-        now, others = _now(), self._share_of_others()
-        gauges = (self.ordinary, self.branches, self.predictions)
-        added = sum(part * gauge.recent(now) for part, gauge in zip(beside, gauges, strict=True))
+        base, now, others = self._fit.parts[0], _now(), self._share_of_others()
+        added = self._added(gauge.recent(now) for gauge in self._gauges)
         return float((1 - self._stalled(others)) * base / (base + others * added))
 
     def _stalled(self, share: float = 1.0) -> float:
