@@ -22,7 +22,9 @@ class SampledAction:
     finish: FinishReason | None = None
     weight_version: str | None = None
     first_s: float = field(default=0.0, compare=False)
-    """Seconds from `read` to its first token."""
+    """Seconds from `read` to the first chunk."""
+    first_tokens: int = field(default=0, compare=False)
+    """Tokens of the first chunk."""
 
     async def read(self, chunks: AsyncGenerator[Chunk]) -> SampledAction:
         """Read to the end; closes the generator whatever happens. Raises BackendError."""
@@ -31,7 +33,7 @@ class SampledAction:
         async with aclosing(chunks):
             async for chunk in chunks:
                 if not self.token_ids:
-                    self.first_s = clock() - start
+                    self.first_s, self.first_tokens = clock() - start, len(chunk.token_ids)
                 self.token_ids += chunk.token_ids
                 self.logprobs += chunk.logprobs
                 self.finish = chunk.finish

@@ -175,7 +175,7 @@ class _Agent:
         load = self._world.scopes.load
         with self._spans.measure(SpanKind.POLICY, turn), load.measured() as measured:
             action = await SampledAction().read(self._world.policy.generate(self._trajectory.ids, params))
-            measured.read(len(action.token_ids), action.first_s)
+            measured.read(len(action.token_ids), action.first_s, action.first_tokens)
         return action
 
     def _act(

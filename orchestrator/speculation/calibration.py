@@ -22,6 +22,9 @@ _KEYS = 10_000
 _PRIOR = 2.0
 """Counts that the coarser estimate is worth."""
 _EDGES = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
+_SOURCE_PRIOR = 4.0
+"""The same where nothing coarser was measured: a source that is refused for a few early failures is hardly
+ever asked again, and so never known better."""
 _FIRST_RATE = 0.5
 _FIRST_SAMPLED_RATE = 0.1
 
@@ -35,8 +38,9 @@ class _Rate:
         self.hits = self.hits * _FORGET + hit
         self.count = self.count * _FORGET + 1
 
-    def estimate(self, prior: float) -> float:
-        return (self.hits + _PRIOR * prior) / (self.count + _PRIOR)
+    def estimate(self, prior: float, worth: float = _PRIOR) -> float:
+        """`worth`: counts that the prior is worth."""
+        return (self.hits + worth * prior) / (self.count + worth)
 
 
 @dataclass
@@ -113,7 +117,9 @@ class Calibration:
     def p_source(self, source: str, kind: str) -> float:
         """Probability that the source, asked about that kind, is exact where no guess before it is."""
         first = _FIRST_SAMPLED_RATE if source.endswith("/sampled") else _FIRST_RATE
-        return self._sources_by_kind[source, kind].estimate(self._sources[source].estimate(first))
+        return self._sources_by_kind[source, kind].estimate(
+            self._sources[source].estimate(first, _SOURCE_PRIOR)
+        )
 
     def learn(self, source: str, confidence: float, kind: str, p_said: float, hit: bool) -> None:
         """What came of a prediction for which `p_said` was the probability at the time."""

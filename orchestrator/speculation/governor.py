@@ -23,8 +23,17 @@ from orchestrator.speculation.calibration import Calibration
 from orchestrator.speculation.load import Load
 from orchestrator.speculation.times import Times
 
-_EXPLORE = 20
-"""Refused questions for each that is asked all the same."""
+_EXPLORE = 0.005
+"""Part of the rollouts' time, at most, that questions are to cost that are not expected to pay."""
+_FEARED = 0.05
+"""Of a second, what such a question is taken to cost each other request for each of its seconds: that it was
+found to cost less may be all there is to learn."""
+_IDLE = 10
+"""Times that, where an answer could not pay even if it was always exact: only its time is to learn."""
+_PROMPT_S = 0.05
+"""So long, at least, such a question is taken to keep its engine busy: its prompt is read."""
+_UNSPENT = 0.999
+"""Of the time for that, what is left after each further tool call: it is not saved up."""
 _FINISH = 20
 """Predictions for each that is finished however unsure it becomes."""
 _TRIES = 4
@@ -65,7 +74,7 @@ class Governor:
         self.answers = Times()
         """By source: seconds from a question to its answer."""
         self.calibration = Calibration()
-        self._refused: Counter[str] = Counter()
+        self._to_explore_s = 0.0
         self._begun: Counter[str] = Counter()
 
     def ask(
@@ -82,14 +91,19 @@ class Governor:
         saved = self._saved(remaining, tool.lead_s - answer_s)
         if tool.elapsed_s is None:  # asked when the tool starts, it would save this
             saved -= self._saved(remaining, -answer_s)
-        if saved < _LEAST_S:
-            decision = Decision(False, Reason.TOO_SHORT, p * saved)
-        else:
-            net = self.load.net()
-            asked_s = min(answer_s, sum(remaining) / len(remaining) + tool.lead_s)
-            taken = asked_s * self.load.taken_by_prediction() + p * self.load.taken_by_opening(1.0)
-            decision = _decide(net * p * saved, net * (1 - p) * asked_s, taken, settings)
-        return decision if decision.yes or again else self._explored(source, decision)
+        net, short = self.load.net(), saved < _LEAST_S
+        asked_s = min(answer_s, sum(remaining) / len(remaining) + tool.lead_s)
+        asking = asked_s * self.load.taken_by_prediction()
+        taken = asking + p * self.load.taken_by_opening(1.0)
+        decision = _decide(net * p * saved, net * (1 - p) * asked_s, taken, settings)
+        if short:
+            decision = Decision(False, Reason.TOO_SHORT, decision.gain_s)
+        if decision.yes or again:
+            return decision
+        cost_s = max(asked_s, _PROMPT_S) * (settings.waste + _FEARED * self.load.others())
+        if short or net * saved <= asking:  # however often it is right
+            cost_s *= _IDLE
+        return self._explored(decision, cost_s)
 
     def branch(self, settings: SpeculationSettings, tool: Tool, p: float) -> Decision:
         """Whether a guess that is exact with probability `p`, where its tool is called, gets a branch."""
@@ -135,16 +149,25 @@ class Governor:
 
         return hopeless
 
+    def returned(self, kind: str, tool_s: float) -> None:
+        """A tool has."""
+        self.tools.add(kind, tool_s)
+        turn_s = tool_s + (self.load.generation_s() if self.load.known else 0.0)
+        self._to_explore_s = self._to_explore_s * _UNSPENT + turn_s * _EXPLORE
+
     def outrun(self, source: str, seconds: float) -> None:
         """A question was cancelled after so long: the answer takes longer, at the least as long again."""
         self.answers.add(source, max(2 * seconds, self.answers.mean(source) or 0.0))
 
-    def _explored(self, source: str, refusal: Decision) -> Decision:
-        """Now and then a refused question is asked all the same: what is never asked is never measured."""
-        self._refused[source] += 1
-        if self._refused[source] % _EXPLORE == 0:
-            return Decision(True, Reason.EXPLORE, refusal.gain_s)
-        return refusal
+    def _explored(self, refusal: Decision, least_s: float) -> Decision:
+        """A refused question is asked all the same where that costs little: what is never asked is never
+        measured. It is taken to cost `least_s`, whatever others were found to lose."""
+        assert refusal.gain_s is not None
+        cost_s = max(least_s, -refusal.gain_s)
+        if cost_s > self._to_explore_s:
+            return refusal
+        self._to_explore_s -= cost_s
+        return Decision(True, Reason.EXPLORE, refusal.gain_s)
 
     def _remaining(self, tool: Tool) -> Sequence[float]:
         return self.tools.remaining(tool.kind, tool.elapsed_s or 0.0)
@@ -152,7 +175,10 @@ class Governor:
     def _saved(self, remaining: Sequence[float], lead_s: float) -> float:
         """Expected seconds of generation that are done when the tool returns, begun `lead_s` before now."""
         whole = self.load.generation_s()
-        return sum(min(whole, max(0.0, lead_s + left)) for left in remaining) / len(remaining)
+        done = [
+            whole if lead_s + left > whole else lead_s + left for left in remaining if lead_s + left > 0.0
+        ]
+        return sum(done) / len(remaining)
 
 
 def _decide(gain: float, wasted: float, taken: float, settings: SpeculationSettings) -> Decision:

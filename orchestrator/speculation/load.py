@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 _FORGET = 0.99
-_FIRST_SHARE = 0.05
+_FIRST_SHARE = 0.07
 """Of the base, what one request more is taken to cost before anything was measured."""
 _SMOOTH = 0.1
 _RECENT_S = 2.0
 _MOST_STALLED = 0.8
 """Part of the time, at most, that an engine is taken to be stalled."""
-PARTS = ("base", "ordinary", "branch", "prediction", "begins", "branch_begins")
+_STALE_S = 0.005
+"""A view of the load is good for so long, as long as nothing begins or ends."""
+PARTS = ("base", "ordinary", "branch", "prediction", "begins")
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Gauge:
 
     value: int = 0
     begun: int = 0
+    changes: int = 0
     _area: float = 0.0
     _recent: float = 0.0
     _recently_begun: float = 0.0
@@ -41,6 +44,7 @@ class Gauge:
         """`begins`: what comes is new to the engine."""
         self.area(now)
         self.value += change
+        self.changes += 1
         if begins and change > 0:
             self.begun += change
             self._recently_begun += change
@@ -78,10 +82,33 @@ class Measured:
 
     tokens: int = 0
     first_s: float = 0.0
+    first_tokens: int = 1
 
-    def read(self, tokens: int, first_s: float) -> None:
-        """To the end; `first_s`: seconds to its first token."""
-        self.tokens, self.first_s = tokens, first_s
+    def read(self, tokens: int, first_s: float, first_tokens: int = 1) -> None:
+        """To the end; `first_s`: seconds to its first chunk, of so many tokens."""
+        self.tokens, self.first_s, self.first_tokens = tokens, first_s, first_tokens
+
+    def split(self, seconds: float) -> tuple[float, float]:
+        """Seconds to the first token and seconds a token after it, of an action that took so long. One that
+        came in one chunk says nothing of the first."""
+        if self.tokens == self.first_tokens:
+            return 0.0, seconds / self.tokens
+        token_s = (seconds - self.first_s) / (self.tokens - self.first_tokens)
+        return max(0.0, self.first_s - (self.first_tokens - 1) * token_s), token_s
+
+
+@dataclass(frozen=True)
+class _View:
+    """Of the load at one moment."""
+
+    taken_s: float
+    """When."""
+    changes: int
+    token_s: float
+    others: float
+    within_token: float
+    """Ordinary requests that begin within a token's time."""
+    net: float
 
 
 class Load:
@@ -96,6 +123,8 @@ class Load:
         self._tokens = _Average()
         self._first = _Average()
         self._fit: _Fit | None = None
+        self._learned = 0
+        self._last: _View | None = None
         self.opening_s = _Average()
         """To open a branch."""
 
@@ -128,38 +157,39 @@ class Load:
 
     def _areas(self) -> np.ndarray:
         now = _now()
-        begun = (self.ordinary.begun + self.branches.begun, self.branches.begun)
-        return np.array([now, *(gauge.area(now) for gauge in self._gauges), *begun])
+        begun = self.ordinary.begun + self.branches.begun
+        return np.array([now, *(gauge.area(now) for gauge in self._gauges), begun])
 
     @property
     def _gauges(self) -> tuple[Gauge, Gauge, Gauge]:
         """Of what runs beside an action, in the order of the parts."""
         return self.ordinary, self.branches, self.predictions
 
-    def _added(self, beside: Iterable[float]) -> float:
-        """Seconds a token that so many ordinary requests, branches and predictions add."""
-        assert self._fit is not None
-        return float(sum(part * number for part, number in zip(self._fit.parts[1:4], beside, strict=True)))
+    def _added(self, ordinary: float, branches: float, predictions: float) -> float:
+        """Seconds a token that so many of them add."""
+        _, each, each_branch, each_prediction, *_ = self._parts
+        return each * ordinary + each_branch * branches + each_prediction * predictions
 
     def _learn(self, measured: Measured, change: np.ndarray) -> None:
         seconds = change[0]
         self._tokens.add(measured.tokens)
-        self._first.add(measured.first_s)
-        if measured.tokens < 2 or seconds <= measured.first_s:
+        if measured.tokens < 2 or seconds <= 0.0:
             return
+        first_s, token_s = measured.split(seconds)
+        self._first.add(first_s)
         beside = change[1:] / seconds
         beside[0] -= 1.0
-        token_s = (seconds - measured.first_s) / (measured.tokens - 1)
-        beside[3:] *= token_s
-        self._fit = self._fit or _Fit(token_s, measured.first_s)
+        beside[3] *= token_s
+        self._fit = self._fit or _Fit(token_s, first_s, beside)
         self._fit.learn(np.array([1.0, *beside]), token_s)
+        self._learned += 1
 
     def parts(self) -> dict[str, float]:
         """Seconds a token: the base, and what each request beside it adds; seconds once: what each that
         begins adds. Nothing before it was measured."""
         if self._fit is None:
             return {}
-        return dict(zip(PARTS, map(float, self._fit.parts), strict=True))
+        return dict(zip(PARTS, self._fit.parts, strict=True))
 
     @property
     def known(self) -> bool:
@@ -168,9 +198,7 @@ class Load:
 
     def token_s(self) -> float:
         """Expected seconds a token of one more request, beside what runs now."""
-        assert self._fit is not None
-        decoding_s = self._fit.parts[0] + self._added(gauge.value for gauge in self._gauges)
-        return float(decoding_s / (1 - self._stalled()))
+        return self._view().token_s
 
     def generation_s(self) -> float:
         """Expected seconds of one more action, beside what runs now."""
@@ -181,76 +209,88 @@ class Load:
         """Mean tokens of an action."""
         return self._tokens.value or 0.0
 
+    def others(self) -> float:
+        """Requests and branches of other rollouts that are expected in the time to come."""
+        return self._view().others
+
     def taken_by_branch(self) -> float:
         """Seconds that others lose, together, for each second that one more branch runs."""
-        assert self._fit is not None
-        return float(self._others() * self._fit.parts[2] / self.token_s())
+        view = self._view()
+        return view.others * self._parts[2] / view.token_s
 
     def taken_by_opening(self, p_hit: float) -> float:
         """Seconds that others lose, together, while the engine reads a branch's prompt, beyond those that
         they would lose to the ordinary request that a hit saves. Requests that come within one token of each
         other are read at once, which a branch is not."""
-        assert self._fit is not None
-        *_, begins, branch_begins = self._fit.parts
-        within = self.ordinary.rate(_now()) * self.token_s()
+        view = self._view()
+        begins = self._parts[4]
+        within = view.within_token
         alone = -math.expm1(-within) / within if within else 1.0
-        return float(self._others() * ((1 - alone * p_hit) * begins + branch_begins))
+        return view.others * (1 - alone * p_hit) * begins
 
     def taken_by_prediction(self) -> float:
         """The same for one more prediction."""
-        assert self._fit is not None
-        return float(self._others() * self._fit.parts[3] / self.token_s())
+        view = self._view()
+        return view.others * self._parts[3] / view.token_s
 
     def net(self) -> float:
         """What remains of a second saved, in [0, 1]. A rollout that is done sooner comes back sooner, and the
         others lose what it adds to their tokens: in an idle engine all of the second remains, in a full one
         next to nothing, since there only less work saves time."""
+        return self._view().net
+
+    @property
+    def _parts(self) -> list[float]:
         assert self._fit is not None
-        base, now, others = self._fit.parts[0], _now(), self._share_of_others()
-        added = self._added(gauge.recent(now) for gauge in self._gauges)
-        return float((1 - self._stalled(others)) * base / (base + others * added))
+        return self._fit.parts
 
-    def _stalled(self, share: float = 1.0) -> float:
-        """Part of the time in which the engine reads prompts, at that share of the present rate."""
-        assert self._fit is not None
-        *_, begins, branch_begins = self._fit.parts
-        ordinary, branches = self.ordinary.rate(_now()), self.branches.rate(_now())
-        stalled = begins * (ordinary + branches) + branch_begins * branches
-        return float(min(_MOST_STALLED, share * stalled))
+    def _view(self) -> _View:
+        now = _now()
+        changes = self._learned + self.rollouts.changes + sum(gauge.changes for gauge in self._gauges)
+        last = self._last
+        if last is None or last.changes != changes or now - last.taken_s > _STALE_S:
+            self._last = last = self._look(now, changes)
+        return last
 
-    def _others(self) -> float:
-        """Requests and branches of other rollouts that are expected in the time to come: halfway between how
-        many there are and how many there were lately."""
-        now, gauges = _now(), (self.ordinary, self.branches)
-        recent = sum(gauge.recent(now) for gauge in gauges) * self._share_of_others()
-        return (sum(gauge.value for gauge in gauges) + recent) / 2
-
-    def _share_of_others(self) -> float:
-        """Part of the load that is not a rollout's own."""
-        return 1 - 1 / self.rollouts.value if self.rollouts.value else 1.0
+    def _look(self, now: float, changes: int) -> _View:
+        base, *_, begins = self._parts
+        share = 1 - 1 / self.rollouts.value if self.rollouts.value else 1.0  # of the load: other rollouts'
+        values = [gauge.value for gauge in self._gauges]
+        recent = [gauge.recent(now) for gauge in self._gauges]
+        ordinary = self.ordinary.rate(now)
+        stalled = begins * (ordinary + self.branches.rate(now))  # part of the time, lately
+        token_s = (base + self._added(*values)) / (1 - min(_MOST_STALLED, stalled))
+        # expected in the time to come: halfway between how many there are and how many there were lately
+        others = (sum(values[:2]) + share * sum(recent[:2])) / 2
+        kept = 1 - min(_MOST_STALLED, share * stalled)
+        net = kept * base / (base + share * self._added(*recent))
+        return _View(now, changes, token_s, others, ordinary * token_s, net)
 
 
 class _Fit:
     """Recursive least squares of seconds a token over (1, ordinary, branches, predictions, requests and
-    branches that begin a token, branches that do: what these stall beyond a request)."""
+    branches that begin a token)."""
 
-    def __init__(self, token_s: float, first_s: float):
-        """Of the first action; a prompt is taken to stall others half as long as its own request."""
-        scale, stall = max(token_s, 1e-6), max(first_s, 1e-6)
-        self._mean = np.array([scale, *[scale * _FIRST_SHARE] * 3, stall / 2, 0.0])
-        self.parts = self._mean
+    def __init__(self, token_s: float, first_s: float, beside: np.ndarray):
+        """Of the first action; every request beside it is taken to have had its share in that, and a prompt
+        to stall others half as long as its own request."""
+        scale = max(token_s / (1 + _FIRST_SHARE * beside[:3].sum()), 1e-6)
+        stall = max(first_s, 1e-6)
+        self._mean = np.array([scale, *[scale * _FIRST_SHARE] * 3, stall / 2])
+        self.parts: list[float] = self._mean.tolist()
         """None is negative; the base is above 0."""
         self._noise = (0.2 * scale) ** 2
-        deviations = np.array([0.5 * scale, *[0.1 * scale] * 3, stall / 2, stall / 4])
+        deviations = np.array([0.5 * scale, *[0.1 * scale] * 3, stall / 2])
         self._prior = np.diag(1 / deviations**2)
-        self._information = np.zeros((6, 6))
-        self._moment = np.zeros(6)
+        self._information = np.zeros((5, 5))
+        self._moment = np.zeros(5)
 
     def learn(self, load: np.ndarray, token_s: float) -> None:
         self._information = _FORGET * self._information + np.outer(load, load) / self._noise
         self._moment = _FORGET * self._moment + load * (token_s / self._noise)
         information = self._information + self._prior
-        self.parts = np.maximum(np.linalg.solve(information, self._moment + self._prior @ self._mean), 0.0)
+        parts = np.linalg.solve(information, self._moment + self._prior @ self._mean)
+        self.parts = np.maximum(parts, 0.0).tolist()
         self.parts[0] = max(self.parts[0], 1e-6)
 
 

@@ -32,7 +32,7 @@ class Scope:
 
     def learn(self, context: PredictionContext, kind: str, tool_s: float, observation: str) -> None:
         """A tool has returned, in a rollout of this scope."""
-        self.governor.tools.add(kind, tool_s)
+        self.governor.returned(kind, tool_s)
         for predictor in self._predictors.values():
             try:
                 predictor.learn(context, observation)
