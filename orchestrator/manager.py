@@ -23,6 +23,7 @@ from orchestrator.schema import (
     Rollout,
     RolloutRequest,
     RolloutStatus,
+    RolloutSummary,
     SpeculationMode,
     SpeculationSettings,
     ToolLatency,
@@ -87,10 +88,10 @@ class RolloutManager:
             with suppress(TimeoutError):
                 await asyncio.wait_for(record.ended.wait(), seconds)
 
-    def latest(self, status: RolloutStatus | None = None) -> Iterator[Rollout]:
+    def latest(self, status: RolloutStatus | None = None) -> Iterator[RolloutSummary]:
         """Newest first, those that have not ended before those that have; of one status, or of any."""
         wanted = set(RolloutStatus) if status is None else {status}
-        live = (r.snapshot() for r in reversed(self._records.values()) if r.status in wanted)
+        live = (r.summary() for r in reversed(self._records.values()) if r.status in wanted)
         return chain(live, (r for r in self._store.latest() if r.status in wanted))
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from orchestrator.schema import (
     Prediction,
     Rollout,
     RolloutStatus,
+    RolloutSummary,
     Sampling,
     SegmentKind,
     SpeculationSettings,
@@ -86,6 +87,18 @@ class RolloutRecord:
             self._unreturned.append(prediction)
         else:
             self.turns[turn] = self.turns[turn].model_copy(update={"prediction": prediction})
+
+    def summary(self) -> RolloutSummary:
+        spec = self.spec
+        return RolloutSummary(
+            id=spec.id,
+            task=spec.task,
+            mode=spec.speculation.mode,
+            seed=spec.seed,
+            status=self.status,
+            reward=self.reward,
+            error=self.error,
+        )
 
     def snapshot(self) -> Rollout:
         """The rollout as it stands; with its trajectory once it has ended."""

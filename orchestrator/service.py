@@ -84,8 +84,7 @@ def create_app(
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> list[RolloutSummary]:
         """The latest rollouts, newest first, without the first `offset`."""
-        fields, rollouts = RolloutSummary.model_fields, islice(manager.latest(status), offset, offset + limit)
-        return [RolloutSummary(**{f: getattr(r, f) for f in fields}) for r in rollouts]
+        return list(islice(manager.latest(status), offset, offset + limit))
 
     @app.get("/v1/rollouts/{rollout_id}")
     async def get_rollout(

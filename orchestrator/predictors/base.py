@@ -12,6 +12,10 @@ from orchestrator.history import History
 from orchestrator.schema import Rollout
 
 
+def _never(confidence: float) -> bool:
+    return False
+
+
 @dataclass
 class TokenMeter:
     """Counts the tokens that a prediction cost, also when it is cancelled."""
@@ -19,8 +23,12 @@ class TokenMeter:
     tokens: int = 0
     stopped: bool = False
     """The prediction was not finished because it was of no use."""
-    hopeless: Callable[[float], bool] = lambda confidence: False
+    hopeless: Callable[[float], bool] = _never
     """Whether a prediction of that confidence, or less, is of no use: it need not be finished."""
+
+    def close(self) -> None:
+        """Nobody waits for the prediction any more."""
+        self.hopeless = _never
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from orchestrator.schema.base import Frozen
-from orchestrator.schema.rollout import RolloutStatus
+from orchestrator.schema.rollout import Rollout, RolloutStatus
 from orchestrator.schema.speculation import SpeculationMode
 
 
@@ -19,6 +19,10 @@ class RolloutSummary(Frozen):
     status: RolloutStatus
     reward: float | None
     error: str | None
+
+    @classmethod
+    def of(cls, rollout: Rollout) -> RolloutSummary:
+        return cls(**{name: getattr(rollout, name) for name in cls.model_fields})
 
 
 class FamilyInfo(Frozen):

@@ -133,6 +133,7 @@ class Call:
             if guess is not kept:
                 self._give_up(guess, Fate.DROPPED)
         self._owner.count_asks(self, observation)
+        self._let_go()
         return kept
 
     def frontier(self) -> int:
@@ -367,6 +368,14 @@ class Call:
                 self._owner.finished(guess)
                 self._owner.cancelled(guess.opened_s)
             guess.move(State.UNUSED)
+
+    def _let_go(self) -> None:
+        """Of all that refers back here: what has ended is gone at once, not when garbage is collected."""
+        self.above = self.parent = None
+        for guess in self.guesses.values():
+            guess.opener = guess.reader = None
+        for ask in self.asks:
+            ask.meter.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._owner.spawn(work)
