@@ -42,11 +42,14 @@ class ScriptedBackend:
     async def generate(self, token_ids: Sequence[int], params: SamplingParams) -> AsyncGenerator[Chunk]:
         self.running += 1
         try:
+            clock = asyncio.get_running_loop().time
+            due = clock() + self._prefill_s
             await asyncio.sleep(self._prefill_s)
             tokens = _until_stop(self._script(token_ids, params), params)
             position = len(token_ids)
             while chunk := list(islice(tokens, self._chunk_tokens)):
-                await asyncio.sleep(len(chunk) * self._token_s)
+                due += len(chunk) * self._token_s  # a late timer delays no token after it
+                await asyncio.sleep(due - clock())
                 logprobs = tuple(_logprob(t, position + i, params.seed) for i, (t, _) in enumerate(chunk))
                 position += len(chunk)
                 yield Chunk(tuple(t for t, _ in chunk), logprobs, chunk[-1][1], self._version)
