@@ -27,6 +27,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from obsspec.commands.options import require_writable
+from obsspec.errors import ConfigError
 from tasks.config import SandboxConfig
 from tasks.environments import Builder, Recipe
 from tasks.sandbox.base import Sandbox, SandboxError, SandboxLimits
@@ -203,6 +205,10 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the result here.")] = None,
 ) -> None:
+    try:
+        require_writable(json_file)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
     results = asyncio.run(measure(quick, SandboxConfig()))
     console = Console()
     console.print(table(results))
